@@ -1,17 +1,21 @@
-//! The params of `initialize` as a server behind gets them.
+//! The params of the `initialize` that we send to a server behind us.
 
 use serde::Deserialize;
 use tenure_protocol::RawJson;
 use tenure_session::backend::Open;
 
-/// The client's own, with the revision that the session speaks: one that we do not know must not reach a server.
+/// The client's params with the session's revision, so that a revision unknown to us never reaches a server.
 pub(crate) fn params_for(open: &Open) -> RawJson {
     #[derive(Deserialize)]
-    struct Asked {
+    struct RequestedVersion {
         #[serde(rename = "protocolVersion")]
         version: String,
     }
-    if open.params.read::<Asked>().is_ok_and(|asked| asked.version == open.revision.as_str()) {
+    if open
+        .params
+        .read::<RequestedVersion>()
+        .is_ok_and(|requested| requested.version == open.revision.as_str())
+    {
         return open.params.clone();
     }
     let Ok(mut params) = open.params.read::<serde_json::Map<String, serde_json::Value>>() else {

@@ -1,8 +1,8 @@
 //! Serves handlers that live in this process and are written against the port itself.
 //!
-//! A handler gets requests with their params unread and answers with raw JSON, so nothing is parsed or
-//! built that it does not ask for. One handler is made per session; what it keeps is the session's. One more is made
-//! for all requests that belong to no session.
+//! A handler gets requests with unparsed params and answers with raw JSON, so we parse and build only what the handler
+//! asks for. Each session has a handler of its own, whose data belongs to that session. One more handler serves all
+//! requests without a session.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,22 +15,22 @@ use tenure_session::call::{Fanout, Outlet, input_required};
 use tenure_session::exchange::Listens;
 use tenure_session::port::BoxFuture;
 
-/// Answers the requests of one session, or all those that belong to none.
+/// Answers the requests of one session, or all requests without a session.
 pub trait Handler: Send + Sync + 'static {
-    /// What the server says of itself at `initialize`.
+    /// The server's description of itself for `initialize`.
     fn introduction(&self) -> Introduction;
 
     /// Answers a request. It may ask the client something through the context of the call, or answer with a result of
     /// type `input_required` and be called again with the answers: either way works for clients of either era.
     fn call(self: Arc<Self>, call: Call) -> impl Future<Output = Reply> + Send + 'static;
 
-    /// Hears a notification. Must not wait.
+    /// Receives a notification. Must not block.
     fn hear(&self, notification: Notification) {
         drop(notification);
     }
 }
 
-/// What a server says of itself at `initialize`.
+/// A server's description of itself for `initialize`.
 #[derive(Clone, Debug)]
 pub struct Introduction {
     /// The server's name.
@@ -39,11 +39,11 @@ pub struct Introduction {
     pub version: &'static str,
     /// Its capabilities, in the shape of the specification.
     pub capabilities: Value,
-    /// What a model should know about it.
+    /// Instructions for the model, if there are any.
     pub instructions: Option<&'static str>,
 }
 
-/// What a handler is made for.
+/// Where a new handler can send messages.
 #[derive(Debug)]
 pub struct Made<'a> {
     fanout: &'a Fanout,
@@ -51,18 +51,18 @@ pub struct Made<'a> {
 }
 
 impl Made<'_> {
-    /// Where news goes that concerns everybody.
+    /// For news to all clients.
     pub fn fanout(&self) -> &Fanout {
         self.fanout
     }
 
-    /// Where messages go that belong to no request. `None` for requests without a session: there is nobody.
+    /// For messages to the session that belong to no request. `None` if the handler serves requests without a session.
     pub fn outlet(&self) -> Option<&Outlet> {
         self.outlet
     }
 }
 
-/// A backend that makes a handler for every session, and one for all requests without.
+/// A backend that makes one handler per session, and one for all requests without a session.
 pub struct Native<F> {
     make: F,
 }
@@ -99,7 +99,7 @@ where
     }
 
     fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
-        Some(Arc::new(NativeResponder { native: self, begun: OnceLock::new() }))
+        Some(Arc::new(NativeResponder { native: self, started: OnceLock::new() }))
     }
 }
 
@@ -109,13 +109,13 @@ impl Introduction {
     }
 }
 
-/// Requests without a session.
+/// Answers requests without a session.
 struct NativeResponder<F, H> {
     native: Arc<Native<F>>,
-    begun: OnceLock<Begun<H>>,
+    started: OnceLock<StartedNative<H>>,
 }
 
-struct Begun<H> {
+struct StartedNative<H> {
     handler: Arc<H>,
     server_info: RawJson,
     discovery: RawJson,
@@ -129,14 +129,14 @@ where
     H: Handler,
 {
     fn begin(&self, fanout: Fanout) {
-        self.begun.get_or_init(|| {
+        self.started.get_or_init(|| {
             let handler = (self.native.make)(&Made { fanout: &fanout, outlet: None });
             let introduction = handler.introduction();
             let mut discovery = json!({ "capabilities": introduction.capabilities });
             if let Some(instructions) = introduction.instructions {
                 discovery["instructions"] = instructions.into();
             }
-            Begun {
+            StartedNative {
                 handler: Arc::new(handler),
                 server_info: RawJson::of(&introduction.server_info()),
                 discovery: RawJson::of(&discovery),
@@ -147,21 +147,21 @@ where
     }
 
     fn server_info(&self) -> Option<RawJson> {
-        self.begun.get().map(|begun| begun.server_info.clone())
+        self.started.get().map(|started| started.server_info.clone())
     }
 
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let Some(begun) = self.begun.get() else {
-            let error = RpcError::of(Reason::Internal, "The server was not begun");
+        let Some(started) = self.started.get() else {
+            let error = RpcError::of(Reason::Internal, "The server has not been started");
             return Box::pin(std::future::ready(Err(error)));
         };
         match call.request.method {
-            Method::Discover => Box::pin(std::future::ready(Ok(begun.discovery.clone()))),
+            Method::Discover => Box::pin(std::future::ready(Ok(started.discovery.clone()))),
             Method::Listen => {
-                let (listens, capabilities) = (begun.listens.clone(), begun.capabilities.clone());
+                let (listens, capabilities) = (started.listens.clone(), started.capabilities.clone());
                 Box::pin(async move { listens.serve(call, &capabilities).await })
             }
-            _ => Box::pin(Arc::clone(&begun.handler).call(call)),
+            _ => Box::pin(Arc::clone(&started.handler).call(call)),
         }
     }
 }
@@ -183,11 +183,12 @@ impl<H: Handler> Link for NativeLink<H> {
             if ResultType::of(&result) != ResultType::InputRequired {
                 return Ok(result);
             }
-            // A session's client knows no such results; it is asked, and the handler called again with the answers.
+            // Clients with sessions do not know this result type. We ask the client and call the handler again with the
+            // answers.
             let again = |request: Request| -> BoxFuture<Reply> {
                 Box::pin(Arc::clone(&handler).call(Call { request, context: context.clone() }))
             };
-            // In a box, because it is seldom done and every call has to carry the room for it.
+            // Boxed: this is rare, and unboxed it would enlarge the future of every call.
             Box::pin(input_required::go_on(&context, request, result, again)).await
         })
     }

@@ -1,8 +1,8 @@
-//! Which request a message answers of which only the start and the end are known.
+//! Finds the request that an oversize message answers, when only the start and the end of the message were kept.
 //!
-//! The id stands before the result or after it, depending on who wrote it. Where that is not plain, nothing is said.
+//! The id may stand before the result or after it. If its place is ambiguous, the answer is `None`.
 
-/// The number of the request that such a message answers.
+/// The number of the request that the message answers.
 pub(super) fn answers(start: &[u8], end: &[u8]) -> Option<u64> {
     let (start, end) = (String::from_utf8_lossy(start), String::from_utf8_lossy(end));
     let body = [start.find("\"result\""), start.find("\"error\"")].into_iter().flatten().min()?;
@@ -12,13 +12,13 @@ pub(super) fn answers(start: &[u8], end: &[u8]) -> Option<u64> {
     }
     number_after(before).map(|(number, _)| number).or_else(|| {
         let (number, rest) = number_after(&end[end.rfind("\"id\"")?..])?;
-        // The brace that closes the object with the id in it ends the line, so it is the message itself.
+        // Only the message's own closing brace follows, so this is the message's id and not one inside the result.
         let rest: String = rest.chars().filter(|letter| !letter.is_whitespace()).collect();
         matches!(&*rest, "}" | ",\"jsonrpc\":\"2.0\"}").then_some(number)
     })
 }
 
-/// The number that follows `"id":`, and what comes after it.
+/// The number that follows `"id":`, and the text after that number.
 fn number_after(text: &str) -> Option<(u64, &str)> {
     let (_, rest) = text.split_once("\"id\"")?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start();

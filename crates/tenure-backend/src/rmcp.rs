@@ -1,23 +1,26 @@
-//! Serves any rmcp `ServerHandler`, one per session, and one for each request that belongs to none.
+//! Serves any rmcp `ServerHandler`: one handler per session, and one for each request without a session (`exchange`).
 //!
-//! Of a session:
+//! In a session:
 //!
-//! rmcp's own service loop runs per session, because only it can make the `Peer` through which a
-//! handler talks back. A request that is alone in its session does not pass through that loop: the
-//! handler is called in place, which saves three hops between tasks. A second request that comes
-//! meanwhile does pass through it, because the loop then tells us which request a message belongs to.
-//! So a message from a handler goes to the stream of the request that the loop named, or of the one
-//! request that was called in place, or of no request.
+//! rmcp's own service loop runs per session, because only that loop can make the `Peer` through which a
+//! handler talks to the client. If no other request is in flight, we call the handler directly and skip
+//! the loop, which saves three hops between tasks. A second request that comes meanwhile goes through
+//! the loop, because the loop then tells us which request a message belongs to. So a message from a
+//! handler goes to the stream of the request that the loop named, or else to the stream of the request
+//! that was called in place, or else to the session's own stream.
 
 mod attempt;
-mod convert;
+mod traffic;
+
 mod exchange;
 mod exchange_peer;
-mod panic_guard;
+
 mod session;
 mod state;
 mod task;
-mod traffic;
+
+mod convert;
+mod panic_guard;
 
 use std::sync::Arc;
 
@@ -40,22 +43,22 @@ use tokio::sync::mpsc;
 use self::attempt::attempt;
 use self::convert::{mcp_error, typed_request};
 use self::exchange::RmcpResponder;
-use self::traffic::{InPlace, Inbound, ThroughLoop, Traffic, Wire};
-use crate::rmcp::panic_guard::Caught;
+use self::traffic::{InPlace, Inbound, LoopTraffic, LoopTransport, ThroughLoop};
+use crate::rmcp::panic_guard::PanicGuard;
 
 pub use self::session::{MaybeSession, ToolSession};
 pub use self::state::{DataState, MaybeState};
-pub use self::task::Task;
+pub use self::task::ToolTask;
 
 /// The examples in the docs, which are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tasks.md")]
 mod docs {}
 
-/// Messages to rmcp's loop that may wait; more of a session's notifications are dropped with a warning.
+/// Capacity of the queue to rmcp's loop. When it is full, requests wait and notifications are dropped with a warning.
 const INBOUND: usize = 32;
 
-/// A backend that makes an rmcp handler for every session, and for every request without one.
+/// A backend that makes an rmcp handler for every session, and for every request without a session.
 pub struct RmcpBackend<F> {
     make: F,
 }
@@ -81,7 +84,7 @@ where
         Box::pin(shake_hands(handler, open))
     }
 
-    /// `None` if the handlers do not speak revision 2026-07-28. One handler is made to ask it.
+    /// `None` if the handlers do not speak revision 2026-07-28. Makes one handler to find that out.
     fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
         Some(Arc::new(RmcpResponder::new(self)?))
     }
@@ -92,13 +95,13 @@ async fn shake_hands<H: ServerHandler>(handler: Arc<H>, open: Open) -> Result<Op
         .params
         .read()
         .map_err(|error| RpcError::of(Reason::InvalidParams, format!("initialize: {error}")))?;
-    // The session's revision is already settled; an unknown one must not reach the handler.
+    // The session's revision is already agreed; an unknown revision must not reach the handler.
     params.protocol_version = serde_json::from_value(open.revision.as_str().into())
         .map_err(|error| RpcError::of(Reason::Internal, error.to_string()))?;
     let (sender, receiver) = mpsc::channel(INBOUND);
-    let traffic = Arc::new(Traffic::new(open.outlet, sender.clone()));
-    let wire = Wire { traffic: Arc::clone(&traffic), inbound: receiver };
-    let running = serve_directly(Caught(Arc::clone(&handler)), wire, Some(params.clone()));
+    let traffic = Arc::new(LoopTraffic::new(open.outlet, sender.clone()));
+    let transport = LoopTransport { traffic: Arc::clone(&traffic), inbound: receiver };
+    let running = serve_directly(PanicGuard(Arc::clone(&handler)), transport, Some(params.clone()));
     let peer = running.peer().clone();
     let context = RequestContext::new(NumberOrString::Number(0), peer.clone());
     let result = handler.initialize(params, context).await.map_err(|error| mcp_error(&error))?;
@@ -110,44 +113,44 @@ async fn shake_hands<H: ServerHandler>(handler: Arc<H>, open: Open) -> Result<Op
 struct RmcpLink<H: ServerHandler> {
     served: Arc<Served<H>>,
     /// Ends rmcp's loop when dropped.
-    _running: RunningService<RoleServer, Caught<H>>,
+    _running: RunningService<RoleServer, PanicGuard<H>>,
 }
 
-/// What answers the requests of a session.
+/// The handler of a session, and both ways to call it.
 struct Served<H> {
     handler: Arc<H>,
     peer: Peer<RoleServer>,
-    traffic: Arc<Traffic>,
+    traffic: Arc<LoopTraffic>,
     inbound: mpsc::Sender<Inbound>,
 }
 
-/// A request as it was given to the handler.
+/// How a request reaches the handler.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large one is the usual one, and lives in a future that is boxed"
 )]
-enum Given {
+enum Dispatch {
     InPlace(ClientRequest, RequestContext<RoleServer>, InPlace),
     ToLoop(Inbound, ThroughLoop),
 }
 
 impl<H: ServerHandler> Served<H> {
-    /// One attempt at a request; its place among the others is taken at once.
+    /// One attempt at a request. The request is registered now and not when the future is first polled.
     fn attempt(
         &self,
         request: &Request,
         context: &Arc<CallContext>,
     ) -> impl Future<Output = Reply> + Send + use<H> {
-        let given = self.give(request, context);
+        let dispatch = self.dispatch(request, context);
         let (handler, inbound) = (Arc::clone(&self.handler), self.inbound.clone());
         async move {
-            match given? {
-                Given::InPlace(request, context, in_place) => {
+            match dispatch? {
+                Dispatch::InPlace(request, context, in_place) => {
                     let answer = attempt(&*handler, request, context).await;
                     drop(in_place);
                     answer.map(|result| RawJson::of(&result)).map_err(|error| mcp_error(&error))
                 }
-                Given::ToLoop(message, through_loop) => {
+                Dispatch::ToLoop(message, through_loop) => {
                     if inbound.send(message).await.is_err() {
                         return Err(RpcError::of(Reason::BackendUnavailable, "The server has stopped"));
                     }
@@ -157,18 +160,18 @@ impl<H: ServerHandler> Served<H> {
         }
     }
 
-    fn give(&self, request: &Request, context: &Arc<CallContext>) -> Result<Given, RpcError> {
+    fn dispatch(&self, request: &Request, context: &Arc<CallContext>) -> Result<Dispatch, RpcError> {
         let (mut typed, meta) = typed_request(request)?;
         if let Some(in_place) = self.traffic.call_in_place(context) {
             let mut rmcp_context = RequestContext::new(convert::request_id(&request.id), self.peer.clone());
             rmcp_context.ct = context.cancellation();
             rmcp_context.meta = meta;
             rmcp_context.extensions.insert(Arc::clone(context));
-            return Ok(Given::InPlace(typed, rmcp_context, in_place));
+            return Ok(Dispatch::InPlace(typed, rmcp_context, in_place));
         }
         convert::put_back(&mut typed, meta, Arc::clone(context));
         let (through_loop, id) = self.traffic.call_through_loop(context);
-        Ok(Given::ToLoop(Box::new(JsonRpcMessage::request(typed, id)), through_loop))
+        Ok(Dispatch::ToLoop(Box::new(JsonRpcMessage::request(typed, id)), through_loop))
     }
 }
 
@@ -194,11 +197,14 @@ impl<H: ServerHandler> Link for RmcpLink<H> {
 
     fn notify(&self, notification: Notification) {
         let Some(typed) = convert::typed_notification::<ClientNotification>(&notification) else {
-            tracing::debug!(method = %notification.method, "a notification that the handler cannot read");
+            tracing::debug!(method = %notification.method, "rmcp cannot parse a notification; dropped");
             return;
         };
         if self.served.inbound.try_send(Box::new(JsonRpcMessage::notification(typed))).is_err() {
-            tracing::warn!(method = %notification.method, "the handler is behind; dropped a notification");
+            tracing::warn!(
+                method = %notification.method,
+                "the queue to the handler is full; dropped a notification"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! Exchanges on a child process that knows only sessions: what the process hears of a client that leaves.
+//! Exchanges on a child process that knows only sessions: the process is told when a client leaves.
 
 #![cfg(unix)]
 
@@ -11,7 +11,7 @@ use tenure_layers::bridge::{ExchangesOnSessions, PoolLimits};
 use tenure_session::backend::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
-/// Shakes hands, says that a call has come by a message about it, and writes down what comes after it.
+/// Does the handshake, sends a log message when a call comes, and writes the next line that it reads to a file.
 const SERVER: &str = r#"
 read -r initialize
 echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}}'
@@ -39,7 +39,7 @@ async fn a_process_hears_that_nobody_waits_any_more() {
     }
     drop(call);
     assert_eq!(bridge.sessions(), 0);
-    // Until the process has ended.
+    // Resolves when the process has ended.
     tokio::time::timeout(Duration::from_secs(10), bridge.close()).await.unwrap();
     let heard: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("heard")).unwrap()).unwrap();
     assert_eq!(

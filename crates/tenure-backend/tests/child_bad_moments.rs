@@ -14,14 +14,14 @@ use tenure_session::{Limits, Session, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime::{self, json_of};
 
-/// Answers `initialize` and hears that the client is ready.
+/// Answers `initialize` and reads `notifications/initialized`.
 const HANDSHAKE: &str = r#"
 read -r initialize
 echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"sh","version":"1"}}}'
 read -r initialized
 "#;
 
-/// A session whose server goes on with this after the handshake, in a folder of its own.
+/// A session whose server runs this script after the handshake, in its own folder.
 async fn session(name: &str, script: &str, limits: Limits) -> (Sessions, Arc<Session>, PathBuf) {
     let folder = std::env::temp_dir().join(format!("tenure-child-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -39,7 +39,7 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
     json_of(session.request(request, Caller::anonymous("test")).await.unwrap())
 }
 
-/// What the server wrote to a file, when there is something.
+/// Waits until the server has written a line to the file, and returns its content.
 async fn written(file: PathBuf) -> String {
     for _ in 0..3000 {
         match std::fs::read_to_string(&file) {
@@ -66,7 +66,7 @@ async fn a_server_hears_that_the_time_of_a_call_is_up() {
 
 #[tokio::test]
 async fn a_server_that_closes_only_its_input_is_replaced() {
-    // The first one closes its input and stays; the second one answers.
+    // The first server closes its input and lives on; the second one answers.
     let script = r#"
         if [ ! -e first ]; then echo > first; exec <&-; echo > closed; sleep 60; fi
         while read -r call; do
@@ -77,7 +77,7 @@ async fn a_server_that_closes_only_its_input_is_replaced() {
     let limits = Limits { json_wait: Duration::ZERO, ..Limits::default() };
     let (sessions, session, folder) = session("deaf", script, limits).await;
     written(folder.join("closed")).await;
-    // The first request finds out, and none is lost.
+    // The first request finds the closed input, and no request is lost.
     for id in 1..=3 {
         let answer = ask(&session, id, "tools/list");
         let answer =
@@ -109,7 +109,7 @@ async fn a_server_that_asks_and_does_not_read_costs_no_more_than_its_bound() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// The first process ends when it is spoken to; the others serve.
+/// The first process ends when it gets `initialize`; the others serve.
 const FIRST_DIES: &str = "if mkdir first 2> mkdir; then read -r initialize; exit 7; fi";
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn a_spare_that_ends_in_its_handshake_is_thrown_away_and_a_fresh_process_s
         command.is_shared = is_shared;
         command.limits = ChildLimits { warm: 1, grace: Duration::from_millis(100), ..ChildLimits::default() };
         let backend = Arc::new(ChildBackend::new(command, None));
-        // The spare waits to be spoken to. No other process has started.
+        // The spare waits for `initialize`. No other process has started.
         while !folder.join("first").exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

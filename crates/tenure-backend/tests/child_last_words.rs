@@ -1,4 +1,4 @@
-//! A child that says much, answers, and ends, while the session's log is slow.
+//! A child that writes much, answers, and ends, while the session's log is slow.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -16,10 +16,10 @@ use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, json_of, send};
 use tokio::task::JoinHandle;
 
-/// Lines in front of the answer.
+/// Notifications before the answer.
 const LINES: usize = 50;
 
-/// Answers one request, with many lines in front of the answer, and ends. The file `pid` says who it was.
+/// Answers one request after many notifications, and ends. Writes its process id to the file `pid`.
 const SERVER: &str = r#"
 read -r initialize
 echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"sh","version":"1"}}}'
@@ -44,7 +44,7 @@ struct World {
 }
 
 impl World {
-    /// A session whose log takes next to nothing at once.
+    /// A session whose log has room for very few bytes.
     async fn new(name: &str, is_shared: bool) -> Self {
         let folder = std::env::temp_dir().join(format!("tenure-last-words-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -63,7 +63,7 @@ impl World {
         send(&self.session, runtime::request(id, method, &json!({ "_meta": { "progressToken": id } })))
     }
 
-    /// Resolves when the server is gone, for longer than its pipe is looked at.
+    /// Resolves when the server has ended, and longer ago than the reader's timeouts.
     async fn server_is_long_gone(&self) {
         let gone = async {
             let is_running = |pid: &str| Path::new("/proc").join(pid.trim()).exists();
@@ -91,7 +91,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("in time")
 }
 
-/// All that came for a request.
+/// All messages of a request.
 async fn all(asked: JoinHandle<Answer>) -> Vec<Value> {
     let all = async {
         match asked.await.unwrap() {
@@ -102,7 +102,7 @@ async fn all(asked: JoinHandle<Answer>) -> Vec<Value> {
     soon(all).await
 }
 
-/// It came whole, and in order.
+/// Asserts that all messages came, in order.
 fn assert_whole(said: &[Value], id: u64) {
     let (answer, lines) = said.split_last().unwrap();
     assert!(answer["result"]["of"].is_u64() && answer["id"] == id, "{answer}");
@@ -123,7 +123,7 @@ async fn all_that_a_server_wrote_arrives_though_it_ends_while_the_log_is_slow() 
     }
 }
 
-/// The next request cannot be written, and its failure must not end the reading.
+/// The next request cannot be written, and that failure must not stop the reader.
 #[tokio::test]
 async fn all_that_a_server_wrote_arrives_though_the_next_request_finds_it_gone() {
     for is_shared in [false, true] {
@@ -135,7 +135,7 @@ async fn all_that_a_server_wrote_arrives_though_the_next_request_finds_it_gone()
         world.server_is_long_gone().await;
         world.store.release_appends();
         assert_whole(&all(asked).await, 1);
-        // It was not taken, so it may go to another server.
+        // The first server did not take it, so another one may get it.
         assert_whole(&all(next).await, 2);
         world.end().await;
     }

@@ -1,4 +1,4 @@
-//! One child for many sessions, with a server that is told when to answer, and with what.
+//! One child for many sessions, with a scripted server that the test tells when and what to answer.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits};
 use tenure_protocol::{Method, Notification, RawJson};
 use tenure_session::call::Caller;
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::session::{Answer, Sessions};
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
-/// Answers everything: `flood` with much progress before, `guess` with progress of tokens that a client may think of, and
-/// the first subscription with "held" in it when it is told to (`release`, `spoil`). `heard` tells of subscriptions.
+/// Answers every request. Before the answer, `flood` sends much progress, and `guess` sends progress with tokens that a
+/// client might guess. The first subscription to a URI with "held" is answered by `release` or `spoil`. `heard` returns
+/// the subscriptions so far.
 const SERVER: &str = r#"
 read -r initialize
 echo '{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25","capabilities":{"resources":{"subscribe":true}},"serverInfo":{"name":"sh","version":"1"}}}'
@@ -53,7 +54,7 @@ fn backend() -> Arc<ChildBackend> {
     impatient(Duration::from_secs(60))
 }
 
-/// With a server that is not waited for longer than this.
+/// A backend with this `start_timeout`.
 fn impatient(start_timeout: Duration) -> Arc<ChildBackend> {
     let mut command = ChildCommand::new("sh", ["-c", SERVER]);
     command.is_shared = true;
@@ -62,7 +63,7 @@ fn impatient(start_timeout: Duration) -> Arc<ChildBackend> {
     Arc::new(ChildBackend::new(command, None))
 }
 
-/// A runtime whose requests are answered at once or not at all.
+/// A runtime that answers with JSON, and not with a stream, unless a notification comes first.
 fn runtime(backend: Arc<ChildBackend>) -> Sessions {
     let limits = Limits { json_wait: Duration::from_secs(20), ..Limits::default() };
     runtime::start(Arc::new(Memory::new()), backend, limits)
@@ -74,7 +75,7 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
     json_of(tokio::time::timeout(Duration::from_secs(20), asked).await.expect("an answer").unwrap())
 }
 
-/// The server speaks of numbers that requests of other sessions have.
+/// The server sends progress with the numbers of other sessions' requests.
 #[tokio::test]
 async fn nobody_can_guess_the_token_of_a_request() {
     let sessions = runtime(backend());
@@ -82,7 +83,7 @@ async fn nobody_can_guess_the_token_of_a_request() {
     for id in 1..4 {
         let params = json!({ "_meta": { "progressToken": "mine" } });
         let answer = send(&session, runtime::request(id, "guess", &params)).await.unwrap();
-        // With progress before it, it would be a stream.
+        // If progress had come through, the answer would be a stream.
         assert_eq!(json_of(answer)["result"]["of"], id);
     }
     sessions.shut_down(Duration::ZERO).await;
@@ -92,7 +93,7 @@ fn subscribe(session: &Arc<Session>, id: u64, uri: &str) -> tokio::task::JoinHan
     send(session, runtime::request(id, "resources/subscribe", &json!({ "uri": uri })))
 }
 
-/// When this is answered, what was sent before has come as far as it can.
+/// The subscriptions that the server got so far. Asks several times, so that earlier messages have arrived.
 async fn heard(session: &Arc<Session>, id: u64) -> String {
     for again in 0..10 {
         ask(session, id + again, "heard").await;
@@ -142,14 +143,15 @@ async fn nothing_is_subscribed_for_a_session_that_has_left() {
     assert_eq!(heard(&stays, 100).await, " on");
     let _waits = subscribe(&leaves, 1, "file:///held");
     assert_eq!(heard(&leaves, 200).await, " on");
-    sessions.end(&leaves, End::Deleted).await.unwrap();
+    sessions.end(&leaves, EndCause::Deleted).await.unwrap();
     ask(&stays, 2, "spoil").await;
     assert_eq!(json_of(first.await.unwrap())["error"]["message"], "not now");
     assert_eq!(heard(&stays, 300).await, " on");
     sessions.shut_down(Duration::ZERO).await;
 }
 
-/// Whoever waits for a turn must not wait for ever because the server forgot somebody else's.
+/// A subscription must not wait for ever for the permit because the server never answers another session's
+/// subscription.
 #[tokio::test]
 async fn a_subscription_that_is_never_answered_holds_up_others_only_for_a_while() {
     let patience = Duration::from_secs(10);
@@ -168,7 +170,7 @@ async fn a_subscription_that_is_never_answered_holds_up_others_only_for_a_while(
     sessions.shut_down(Duration::ZERO).await;
 }
 
-/// The first never answers, and takes its time to leave. The second looks whether the first is still there.
+/// The first server never answers and ignores SIGTERM. The second checks whether the first still runs.
 const SLOW: &str = r#"
 if [ ! -e first ]; then trap '' TERM; echo $$ > first; while :; do sleep 1; done; fi
 read -r pid < first
@@ -186,7 +188,7 @@ async fn a_start_that_was_given_up_is_gone_before_the_next_one() {
     let backend = Arc::new(ChildBackend::new(command, None));
     let sessions = runtime(backend);
     let first = runtime::request(0, "initialize", &runtime::initialize("2025-11-25"));
-    // Given up when the server is there, and not before.
+    // Give up only after the server has started.
     let is_up = async {
         while std::fs::read_to_string(folder.join("first")).map_or(true, |pid| pid.is_empty()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -216,12 +218,12 @@ async fn a_session_that_is_behind_holds_up_no_other() {
     let flood = json!({ "_meta": { "progressToken": "mine" } });
     let flooded = send(&slow, runtime::request(1, "flood", &flood));
     let after = send(&slow, runtime::request(2, "after", &json!({})));
-    // The server answers one after the other, so this is answered when all of the flood is said.
+    // The server answers in order, so these answers come after the whole flood.
     for id in 1..4 {
         assert!(ask(&quick, id, "quick").await["result"]["of"].is_u64());
     }
     store.release_appends();
-    // The other one has missed some of it, but none of it is out of place, and every request is answered.
+    // The slow session has missed some progress, but the rest is in order, and every request is answered.
     let mut reader = reader_of(flooded.await.unwrap());
     let (mut last, mut count) = (0, 0);
     loop {

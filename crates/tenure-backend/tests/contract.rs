@@ -22,7 +22,7 @@ use tenure_testkit::fake_client::FakeClient;
 use tenure_testkit::{backend_contract, responder_contract};
 use tokio::sync::Semaphore;
 
-/// What both servers say they can do.
+/// The capabilities of both servers.
 static CAPABILITIES: LazyLock<Value> = LazyLock::new(|| json!({ "tools": { "listChanged": true } }));
 
 /// How many calls of `linger` were withdrawn.
@@ -214,7 +214,7 @@ async fn exchanges_are_answered_by_either_through_a_bridge() {
         assert_eq!(told.len(), 3, "{told:?}");
         assert!(told.iter().all(|params| params["progressToken"] == "p"), "{told:?}");
         assert_eq!(bridge.sessions(), 1);
-        // Given up in the middle.
+        // Drop the call while it runs.
         let hangs = tokio::time::timeout(std::time::Duration::from_millis(50), call("hang")).await;
         assert!(hangs.is_err());
         assert_eq!(bridge.sessions(), 0);

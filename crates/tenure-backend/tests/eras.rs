@@ -1,4 +1,4 @@
-//! What the rules between the eras write is what an SDK that knows both reads.
+//! An SDK that knows both eras can read what our translation between the eras writes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn read<T: DeserializeOwned>(written: &RawJson) -> T {
     written.read().unwrap_or_else(|error| panic!("{error}: {written:?}"))
 }
 
-/// With what every modern result has, which is added where exchanges are answered.
+/// Adds the members that every modern result has; at run time the exchange adds them.
 fn answered(result: &RawJson) -> RawJson {
     let mut result: Value = read(result);
     let all = result.as_object_mut().expect("an object");
@@ -108,7 +108,7 @@ fn questions_both_ways() {
     let requests = seen.input_requests.as_ref().unwrap();
     assert!(matches!(&requests["q1"], InputRequest::Elicitation(request) if request.params == asked));
     assert!(matches!(&requests["q2"], InputRequest::ListRoots(_)));
-    // And what the SDK writes, the rules read.
+    // The other direction: our translation reads what the SDK writes.
     let wanted = questions::wanted(&RawJson::of(&seen)).unwrap();
     assert_eq!(wanted.questions.iter().map(|question| &*question.key).collect::<Vec<_>>(), ["q1", "q2"]);
 }

@@ -1,4 +1,4 @@
-//! The half with sessions in front of servers elsewhere whose behaviour is valid but rare.
+//! Sessions at remote servers whose behaviour is valid but rare.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -32,7 +32,7 @@ async fn through(server: &Raw) -> (Sessions, Arc<Session>) {
     (sessions, session)
 }
 
-/// A runtime in front of a server that is there, or comes in time.
+/// A runtime in front of a server at this URL, which may start later.
 fn in_front_of(url: &str, patience: Duration) -> Sessions {
     let upstream = Upstream { patience, ..Upstream::new(url) };
     let backend = Arc::new(RemoteBackend::new(&upstream).unwrap());
@@ -55,12 +55,12 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str, params: &Value) -> V
     soon(answer).await
 }
 
-/// The JSON-RPC method that was posted, or the one of HTTP.
+/// The JSON-RPC method of the body, or else the HTTP method.
 fn method(asked: &Asked) -> &str {
     asked.body["method"].as_str().unwrap_or_else(|| asked.head[0].0.split(' ').next().unwrap())
 }
 
-/// Answers `initialize` with a session, and everything else but calls and GET as if it were nothing.
+/// Answers `initialize` with a session id, and everything else with 202.
 fn usual(asked: &Asked) -> raw::Answer {
     if method(asked) != "initialize" {
         return raw::whole("202 Accepted", "text/plain", "");
@@ -123,11 +123,11 @@ async fn a_stream_that_is_closed_at_once_is_opened_again_less_and_less_often() {
         _ => usual(asked),
     });
     let (sessions, _session) = through(&server.await).await;
-    // From here on it takes no time to wait. Should the machine be slow, that only makes the pauses longer.
+    // From here on waiting takes no real time. A slow machine only makes the pauses longer.
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(300)).await;
     let gets = gets.load(Ordering::SeqCst);
-    // At most 5 while the pauses grow, and then one in 15 seconds.
+    // At most 5 while the pauses grow, and then at most one per 15 seconds.
     assert!((3..=25).contains(&gets), "{gets} in five minutes");
     tokio::time::resume();
     sessions.shut_down(Duration::ZERO).await;

@@ -42,7 +42,7 @@ impl ServerHandler for Server {
                 context.ct.cancelled().await;
                 self.told.send("cancelled").await.unwrap();
             }
-            // Does not look at its token, as most handlers do not.
+            // Ignores its cancellation token, as most handlers do.
             "deaf" => {
                 self.told.send("started").await.unwrap();
                 self.go.notified().await;
@@ -86,7 +86,7 @@ async fn every_call_that_times_out_is_told() {
         call(&session, id, "hang");
         assert_eq!(told.recv().await, Some("started"));
     }
-    // The first was called in place and is dropped; the two in rmcp's loop hear of it.
+    // The first was called in place and is dropped; the two in rmcp's loop see the cancellation.
     for _ in 0..2 {
         assert_eq!(told.recv().await, Some("cancelled"));
     }
@@ -108,7 +108,7 @@ async fn a_question_of_a_withdrawn_call_goes_to_nobody() {
     assert_eq!(told.recv().await, Some("started"));
     go.notify_one();
     assert_eq!(told.recv().await, Some("refused"));
-    assert_eq!(session.info().events, 0, "nothing was said on anybody's stream");
+    assert_eq!(session.info().events, 0, "no stream got a message");
 }
 
 #[tokio::test]

@@ -18,8 +18,8 @@ use tenure_backend::native::{Handler, Introduction, Native};
 use tenure_backend::rmcp::RmcpBackend;
 use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tenure_session::backend::{Backend, Call, Responder};
-use tenure_session::call::{CallContext, Caller, Fanout, Listener, News};
-use tenure_session::exchange::{Answer, ExchangeLimits};
+use tenure_session::call::{CallContext, Caller, Fanout, News, NewsListener};
+use tenure_session::exchange::{ExchangeAnswer, ExchangeLimits};
 use tenure_session::{Limits, Route, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_client::FakeClient;
@@ -42,23 +42,23 @@ struct Server {
     go: Arc<Notify>,
 }
 
-#[expect(clippy::disallowed_methods, reason = "a task that nobody waits for is what is tested")]
+#[expect(clippy::disallowed_methods, reason = "the test is about a task without an owner")]
 fn leave(task: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(task));
 }
 
 impl Server {
-    /// Says whatever a handler can say.
+    /// Sends every kind of message that a handler can send.
     async fn speak(context: &RequestContext<RoleServer>) {
         let (peer, token) = (&context.peer, context.meta.get_progress_token().unwrap());
-        // A message that slips into rmcp's queue while its loop ends is never looked at, and its sender would wait.
+        // With a timeout: rmcp never reads a message that is queued while its loop ends, and the sender would hang.
         let short = Duration::from_millis(100);
         let progress = peer.notify_progress(ProgressNotificationParam::new(token, 9.0));
         drop(tokio::time::timeout(short, progress).await);
         drop(tokio::time::timeout(short, peer.notify_tool_list_changed()).await);
         let form: ElicitRequestParams = serde_json::from_value(form()).unwrap();
         let answer = tokio::time::timeout(short, peer.create_elicitation(form)).await;
-        assert!(!matches!(answer, Ok(Ok(_))), "nobody is there to answer");
+        assert!(!matches!(answer, Ok(Ok(_))), "the client cannot answer any more");
     }
 }
 
@@ -118,7 +118,7 @@ impl ServerHandler for Server {
                     Self::speak(&context).await;
                     told.try_send("spoke").unwrap();
                 });
-                // So that it speaks just when the answer comes.
+                // So that it sends at the moment of the answer.
                 tokio::task::yield_now().await;
                 "left".to_owned()
             }
@@ -175,7 +175,9 @@ async fn in_exchanges(backend: Arc<dyn Backend>, name: &str) -> String {
     let request = client.call(2, "tools/call", broken).request;
     let checked = tenure_protocol::modern::check(request, None, runtime.eras()).unwrap();
     let refused = runtime.request(checked, Caller::anonymous("test")).await;
-    assert!(matches!(refused, Answer::Refused(error) if error.reason() == Reason::InvalidRequestState));
+    assert!(
+        matches!(refused, ExchangeAnswer::Refused(error) if error.reason() == Reason::InvalidRequestState)
+    );
     let answer = send(3, again).await;
     assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
     assert_eq!(runtime.tallies().parked, 0);
@@ -289,17 +291,17 @@ async fn a_handler_sees_the_version_and_the_client_of_the_request() {
 fn begun(backend: Arc<dyn Backend>) -> (Arc<dyn Responder>, Arc<Heard>) {
     let (responder, fanout, heard) =
         (backend.responder().unwrap(), Fanout::new(Route::MAIN), Arc::new(Heard::default()));
-    let listener = Arc::downgrade(&(Arc::clone(&heard) as Arc<dyn Listener>));
+    let listener = Arc::downgrade(&(Arc::clone(&heard) as Arc<dyn NewsListener>));
     fanout.add(listener);
     responder.begin(fanout);
     (responder, heard)
 }
 
-/// Hears what is told to all.
+/// Records the news to all clients.
 #[derive(Default)]
 struct Heard(parking_lot::Mutex<Vec<News>>);
 
-impl Listener for Heard {
+impl NewsListener for Heard {
     fn resource_updated(&self, _: &Route, _: &str) {}
 
     fn list_changed(&self, _: &Route, news: News) {
@@ -325,12 +327,12 @@ async fn dropping_a_call_cancels_what_its_handler_set_going() {
 async fn nobody_hears_what_is_said_after_the_answer() {
     let (backend, mut told) = server();
     let (responder, heard) = begun(backend);
-    // What rmcp's loop still does when its end has come is left to chance, so it is tried often.
+    // The behaviour of rmcp's loop at its end depends on scheduling, so try it often.
     for id in 0..1000 {
         let client = client();
         let name = if id % 2 == 0 { "leaves at once" } else { "leaves a task" };
         responder.respond(client.call(id, "tools/call", tool(name))).await.unwrap();
-        // What a task says just when the answer comes may be in time.
+        // A message at the moment of the answer may still be in time.
         let news = heard.0.lock().len();
         if name == "leaves a task" {
             drop(client.heard());

@@ -1,4 +1,4 @@
-//! rmcp handlers that keep tasks of their own, with rmcp's task manager: nothing of them is ours.
+//! rmcp handlers that keep their own tasks with rmcp's task manager. Tenure keeps none of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use rmcp::service::RequestContext;
 use rmcp::task_manager::{TaskContext, TaskExit, TaskManager, TaskOptions};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Value, json};
-use tenure_backend::rmcp::{RmcpBackend, Task};
+use tenure_backend::rmcp::{RmcpBackend, ToolTask};
 use tenure_layers::data::{DataLayer, Policy};
 use tenure_session::States;
 use tenure_session::backend::Backend;
@@ -26,12 +26,12 @@ use tenure_store::memory::Memory;
 use tenure_testkit::exchanges;
 use tenure_testkit::fake_client::FakeClient;
 
-/// One is made for each request, so what is kept is shared by all of them.
+/// One handler is made per request, so all of them share the task manager.
 struct Clerk {
     tasks: TaskManager,
 }
 
-/// What the task does: asks for a name, and signs with it.
+/// The work of the task: asks for a name, and signs with it.
 async fn sign(task: TaskContext) -> Result<CallToolResult, TaskExit> {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let form = json!({ "mode": "form", "message": "Who signs?", "requestedSchema": schema });
@@ -52,7 +52,11 @@ impl ServerHandler for Clerk {
         _: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        assert_eq!(Task::of(&context).begin(Duration::from_secs(60)).await?, Became::No, "it keeps its own");
+        assert_eq!(
+            ToolTask::of(&context).begin(Duration::from_secs(60)).await?,
+            Became::No,
+            "it keeps its own"
+        );
         let task = self.tasks.spawn(TaskOptions::default(), |task| Box::pin(sign(task)));
         Ok(CreateTaskResult::new(task).into())
     }
@@ -89,7 +93,7 @@ struct World {
 }
 
 impl World {
-    /// With data sessions in front, or not.
+    /// With or without data sessions in front.
     fn new(has_data_sessions: bool) -> Self {
         let tasks = TaskManager::new();
         let clerk: Arc<dyn Backend> = Arc::new(RmcpBackend::new(move || Clerk { tasks: tasks.clone() }));
@@ -125,7 +129,7 @@ impl World {
         tokio::time::timeout(Duration::from_secs(10), there).await.expect("the task gets there in time")
     }
 
-    /// A call, which is a task at once.
+    /// Makes a call, which becomes a task at once.
     async fn task(&self) -> String {
         let created = self.ask("tools/call", json!({ "name": "sign" })).await["result"].take();
         assert_eq!((&created["resultType"], &created["status"]), (&json!("task"), &json!("working")));
@@ -180,7 +184,7 @@ async fn a_client_that_knows_no_tasks_is_refused_as_rmcp_does() {
         let checked = tenure_protocol::modern::check(request, None, world.exchanges.eras()).expect("checked");
         let caller = tenure_session::call::Caller::anonymous("test");
         let code = match world.exchanges.request(checked, caller).await {
-            tenure_session::exchange::Answer::Refused(error) => error.to_rpc().code(),
+            tenure_session::exchange::ExchangeAnswer::Refused(error) => error.to_rpc().code(),
             answer => exchanges::json_of(answer)["error"]["code"].as_i64().expect("an error"),
         };
         assert_eq!(code, -32021, "{method}");

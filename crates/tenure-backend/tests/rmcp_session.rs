@@ -10,7 +10,7 @@ use tenure_backend::rmcp::{MaybeSession, RmcpBackend, ToolSession};
 use tenure_session::backend::Backend;
 use tenure_session::call::Caller;
 use tenure_session::exchange::ExchangeLimits;
-use tenure_session::session::IdleTtl;
+use tenure_session::settings::IdleTtl;
 use tenure_session::{Answer, Limits, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::fake_client::FakeClient;
@@ -91,10 +91,10 @@ async fn a6_09_a_tool_reads_and_changes_the_metadata_and_the_time_of_its_session
     let settings = session.info().settings;
     assert_eq!(settings.metadata, json!({ "count": 2 }).as_object().expect("an object").clone());
     assert_eq!(settings.ttl, IdleTtl::After(2 * HOUR));
-    // Another session has nothing of it.
+    // Another session does not see it.
     let other = runtime::session(&sessions, "2025-11-25").await;
     assert_eq!(text(&call(&other, 1, "look").await), "None");
-    // Side by side nothing is lost.
+    // Concurrent changes are not lost.
     let request = |id| runtime::request(id, "tools/call", &json!({ "name": "count" }));
     let calls: Vec<_> = (10..42).map(|id| runtime::send(&other, request(id))).collect();
     for sent in calls {

@@ -11,7 +11,7 @@ use tenure_layers::data::{DataLayer, KindOfState, Policy};
 use tenure_session::call::Caller;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::Store;
-use tenure_session::state::{Kind, StateLimits};
+use tenure_session::state::{StateKind, StateLimits};
 use tenure_session::{Answer, Limits, Session, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;
@@ -41,7 +41,7 @@ impl Shop {
         let (mut mine, seen) = basket.get()?;
         mine.apples += 1;
         basket.update(seen, &mine).await?;
-        // The same edition once more is a conflict.
+        // Using the same edition again is a conflict.
         let error = basket.update(seen, &mine).await.expect_err("it has changed");
         Ok(error.data.unwrap_or_default()["reason"].to_string())
     }
@@ -66,8 +66,8 @@ impl ServerHandler for Shop {}
 async fn start() -> Arc<Session> {
     let store: Arc<dyn Store> = Arc::new(Memory::new());
     let states = States::start(Arc::clone(&store), Arc::new(SystemClock), StateLimits::default());
-    let basket =
-        KindOfState::new(Kind::new("basket").expect("a kind"), "a basket").used_by(["add", "throw_away"]);
+    let basket = KindOfState::new(StateKind::new("basket").expect("a kind"), "a basket")
+        .used_by(["add", "throw_away"]);
     let shop = Arc::new(RmcpBackend::new(|| Shop));
     let layer = DataLayer::new(shop, states, Policy::default(), vec![basket]);
     runtime::session(&runtime::start(store, Arc::new(layer), Limits::default()), "2025-11-25").await

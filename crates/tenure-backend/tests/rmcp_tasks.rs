@@ -1,4 +1,4 @@
-//! Tools written for rmcp that become tasks, which are kept for them.
+//! Tools written for rmcp whose calls become tasks, which Tenure keeps.
 
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ElicitRequestParams, ProgressNot
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt, tool, tool_handler, tool_router};
 use serde_json::{Value, json};
-use tenure_backend::rmcp::{RmcpBackend, Task};
+use tenure_backend::rmcp::{RmcpBackend, ToolTask};
 use tenure_session::Limits;
 use tenure_session::backend::Backend;
 use tenure_session::call::{Became, CallContext, Caller};
@@ -29,7 +29,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Site {
     told: mpsc::Sender<String>,
     go: Notify,
-    /// The handlers of calls, and the contexts that their voices hold.
+    /// The handlers of calls, and the contexts that their peers hold.
     seen: Mutex<Vec<(Weak<()>, Weak<CallContext>)>>,
 }
 
@@ -41,7 +41,7 @@ struct Digger {
 }
 
 impl Digger {
-    /// Notes who is at work, to see that they go.
+    /// Records the working handlers, so that the test can see them end.
     fn begins(&self, context: &RequestContext<RoleServer>) {
         let ours = context.extensions.get::<Arc<CallContext>>().map(Arc::downgrade);
         self.site.seen.lock().push((Arc::downgrade(&self.here), ours.unwrap_or_default()));
@@ -55,19 +55,19 @@ impl Digger {
 #[tool_router]
 impl Digger {
     #[tool(description = "Digs until it may stop")]
-    async fn dig(&self, task: Task, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
+    async fn dig(&self, task: ToolTask, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.begins(&context);
         let became = task.begin(MINUTE).await?;
         let token = context.meta.get_progress_token().expect("a token");
         let progress = ProgressNotificationParam::new(token, 1.0);
-        context.peer.notify_progress(progress).await.expect("also if nobody hears it");
+        context.peer.notify_progress(progress).await.expect("even if no client gets it");
         self.tells("begun");
         self.site.go.notified().await;
         Ok(format!("{became:?}"))
     }
 
     #[tool(description = "Asks how deep")]
-    async fn ask(&self, task: Task, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
+    async fn ask(&self, task: ToolTask, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.begins(&context);
         task.begin(MINUTE).await?;
         let (deep, wide) = tokio::join!(how(&context, "deep"), how(&context, "wide"));
@@ -75,7 +75,11 @@ impl Digger {
     }
 
     #[tool(description = "Asks how deep, and then takes its time")]
-    async fn ask_first(&self, task: Task, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
+    async fn ask_first(
+        &self,
+        task: ToolTask,
+        context: RequestContext<RoleServer>,
+    ) -> Result<String, ErrorData> {
         self.begins(&context);
         task.require()?;
         let deep = how(&context, "deep").await?;
@@ -87,19 +91,19 @@ impl Digger {
     }
 
     #[tool(description = "Finds nothing")]
-    async fn find(&self, task: Task) -> Result<CallToolResult, ErrorData> {
+    async fn find(&self, task: ToolTask) -> Result<CallToolResult, ErrorData> {
         task.begin(MINUTE).await?;
         Ok(CallToolResult::error(vec![ContentBlock::text("nothing")]))
     }
 
     #[tool(description = "Has a broken spade")]
-    async fn fail(&self, task: Task) -> Result<CallToolResult, ErrorData> {
+    async fn fail(&self, task: ToolTask) -> Result<CallToolResult, ErrorData> {
         task.begin(MINUTE).await?;
         Err(ErrorData::internal_error("The spade is broken", Some(json!({ "spade": 1 }))))
     }
 
     #[tool(description = "Stops when it is told to")]
-    async fn listen(&self, task: Task, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
+    async fn listen(&self, task: ToolTask, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.begins(&context);
         task.begin(MINUTE).await?;
         context.ct.cancelled().await;
@@ -108,14 +112,14 @@ impl Digger {
     }
 
     #[tool(description = "Never stops")]
-    async fn go_on(&self, task: Task, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
+    async fn go_on(&self, task: ToolTask, context: RequestContext<RoleServer>) -> Result<String, ErrorData> {
         self.begins(&context);
         task.begin(MINUTE).await?;
         std::future::pending().await
     }
 
     #[tool(description = "Works as a task, or not at all")]
-    async fn need(&self, task: Task) -> Result<String, ErrorData> {
+    async fn need(&self, task: ToolTask) -> Result<String, ErrorData> {
         task.require()?;
         Ok("dug".to_owned())
     }
@@ -225,14 +229,14 @@ impl World {
         assert_eq!(self.told.recv().await.as_deref(), Some(what));
     }
 
-    /// Whether somebody is at work.
+    /// Whether a handler is still working.
     fn is_busy(&self) -> bool {
         let seen = self.site.seen.lock();
-        assert!(!seen.is_empty(), "somebody was at work");
+        assert!(!seen.is_empty(), "a handler has worked");
         seen.iter().any(|(handler, context)| handler.strong_count() + context.strong_count() > 0)
     }
 
-    /// Waits until the handlers of calls are gone, and rmcp's loops with what they hold.
+    /// Waits until the handlers of calls, rmcp's loops and everything that they hold are dropped.
     async fn until_free(&self) {
         let free = async {
             while self.is_busy() {
@@ -257,7 +261,7 @@ async fn a_tool_becomes_a_task_and_its_result_is_the_outcome() {
     let discovered = world.ask("server/discover", json!({})).await;
     let extensions = &discovered["result"]["capabilities"]["extensions"];
     assert!(extensions["io.modelcontextprotocol/tasks"].is_object(), "{discovered}");
-    // Its progress would have made a stream of the answer.
+    // If its progress had been sent, the answer would be a stream.
     let id = world.task("dig").await;
     world.hear("begun").await;
     assert_eq!(world.get(&id).await["status"], "working");
@@ -307,7 +311,7 @@ async fn a_tool_may_ask_first_and_become_a_task_then() {
     let id = world.task_after_question("ask_first").await;
     world.hear("begun").await;
     world.site.go.notify_one();
-    // By the same handler, which asks on as a task.
+    // The same handler goes on as a task.
     world.until_status(&id, "input_required").await;
     world.answer(&id, "wide", 4).await;
     let task = world.until_status(&id, "completed").await;
@@ -325,7 +329,7 @@ async fn a_cancellation_reaches_the_handler_and_lets_it_go() {
     world.hear("cancelled").await;
     world.until_free().await;
     assert_eq!(world.get(&id).await["status"], "cancelled");
-    // One that asks does not wait for the answer any more, also if it had asked before it was a task.
+    // A handler that asks stops waiting for the answer, even if it asked before it became a task.
     for tool in ["ask", "ask_first"] {
         let asking = match tool {
             "ask" => world.task(tool).await,
@@ -349,14 +353,14 @@ async fn a_deaf_handler_is_let_go_when_its_task_is_cancelled_or_has_no_time_left
     free_in_time(&world).await;
     let task = world.get(&late).await;
     assert_eq!((&task["status"], &task["error"]["data"]["reason"]), (&json!("failed"), &json!("timed_out")));
-    // One that listens hears that its time is up.
+    // A handler that watches its token sees the timeout.
     let mut world = world;
     world.task("listen").await;
     world.hear("cancelled").await;
     free_in_time(&world).await;
 }
 
-/// The same where time goes on only while everybody waits for it.
+/// The same as `until_free`, with paused time.
 async fn free_in_time(world: &World) {
     for _ in 0..1000 {
         if !world.is_busy() {

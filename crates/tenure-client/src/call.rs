@@ -1,6 +1,6 @@
-//! Requests with a time limit and, if asked for, a correlation id; and groups of them.
+//! Sends requests with a time limit and an optional correlation id, one by one or as a batch.
 //!
-//! A group is made of single requests: an array of JSON-RPC messages is not part of the protocol any more.
+//! A batch is sent as single requests, because newer revisions have no arrays of JSON-RPC messages.
 
 use std::{fmt, time::Duration};
 
@@ -15,16 +15,17 @@ use tokio::sync::watch;
 
 use crate::cookie::hex;
 
-/// The key in a request's `_meta` under which its correlation id goes.
+/// The key of the correlation id in a request's `_meta`.
 pub const CORRELATION_KEY: &str = "dev.tenure/correlation";
 
-/// How long a request may take if nobody says otherwise.
+/// The default time limit of a request.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How many requests of a batch are in flight at once if nobody says otherwise.
+/// The default number of requests of a batch that are in flight at once.
 pub const DEFAULT_CONCURRENCY: usize = 8;
 
-/// Says which requests belong together, for logs and traces. No secret, and no key to any state.
+/// An id that requests share which belong together, for logs and traces. It is not a secret and gives access to
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Correlation(String);
 
@@ -32,21 +33,22 @@ pub struct Correlation(String);
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CallOptions {
-    /// How long it may take; else the caller's default.
+    /// Its time limit; else the sender's default.
     pub timeout: Option<Duration>,
-    /// Sent along if there is one.
+    /// The correlation id to send, if any.
     pub correlation: Option<Correlation>,
-    /// Sent along in `_meta`.
+    /// Further members of `_meta`.
     pub meta: Map<String, Value>,
-    /// Says while a user is being asked, which is no time that the server takes. Heeded by [`Client::request`].
+    /// True while a user is being asked: that time does not count for the time limit. Used by
+    /// [`ConnectedClient::request`].
     ///
-    /// [`Client::request`]: crate::Client::request
+    /// [`ConnectedClient::request`]: crate::ConnectedClient::request
     pub answering: Option<watch::Receiver<bool>>,
 }
 
 /// Sends requests with a time limit.
 #[derive(Clone, Debug)]
-pub struct Caller {
+pub struct RequestSender {
     peer: Peer<RoleClient>,
     timeout: Duration,
 }
@@ -57,16 +59,16 @@ pub struct Caller {
 pub struct Batch {
     /// The requests.
     pub requests: Vec<ClientRequest>,
-    /// What they share.
+    /// The correlation id of all of them.
     pub correlation: Correlation,
     /// How many are in flight at once, at least one.
     pub concurrency: usize,
-    /// How long each of them may take; else the caller's default.
+    /// The time limit of each of them; else the sender's default.
     pub timeout: Option<Duration>,
 }
 
 impl Correlation {
-    /// A new one, of 128 random bits.
+    /// A new id of 128 random bits.
     ///
     /// # Panics
     ///
@@ -77,7 +79,7 @@ impl Correlation {
         Self(hex(&bytes))
     }
 
-    /// One that comes from elsewhere.
+    /// An id from elsewhere.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -95,20 +97,20 @@ impl fmt::Display for Correlation {
 }
 
 impl CallOptions {
-    /// With a time limit of its own.
+    /// Sets the time limit.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// With this in `_meta`.
+    /// Adds a member to `_meta`.
     #[must_use]
     pub fn with_meta(mut self, key: impl Into<String>, value: Value) -> Self {
         self.meta.insert(key.into(), value);
         self
     }
 
-    /// With time that stands still while this is true.
+    /// Stops the time limit while `answering` is true.
     #[must_use]
     pub fn with_answering(self, answering: watch::Receiver<bool>) -> Self {
         Self { answering: Some(answering), ..self }
@@ -118,7 +120,7 @@ impl CallOptions {
         self.answering.as_ref().is_some_and(|answering| *answering.borrow())
     }
 
-    /// With a correlation id.
+    /// Sets the correlation id.
     #[must_use]
     pub fn with_correlation(self, correlation: Correlation) -> Self {
         Self { correlation: Some(correlation), ..self }
@@ -126,7 +128,7 @@ impl CallOptions {
 }
 
 impl Batch {
-    /// These requests, under a correlation id of their own.
+    /// A batch of these requests with a new correlation id.
     pub fn new(requests: impl IntoIterator<Item = ClientRequest>) -> Self {
         Self {
             requests: requests.into_iter().collect(),
@@ -137,20 +139,20 @@ impl Batch {
     }
 }
 
-impl Caller {
-    /// Sends over this connection, with the usual time limit.
+impl RequestSender {
+    /// A sender over this connection, with the default time limit.
     pub fn new(peer: Peer<RoleClient>) -> Self {
         Self { peer, timeout: DEFAULT_TIMEOUT }
     }
 
-    /// With another time limit for requests that have none of their own.
+    /// Sets the time limit of requests that have none of their own.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sends a request and waits for its answer. When the time is over the server is told that it is not
-    /// wanted any more; an answer that comes later is ignored.
+    /// Sends a request and waits for its answer. At the time limit the request is cancelled at the server; a later
+    /// answer is ignored.
     ///
     /// # Errors
     ///
@@ -158,7 +160,7 @@ impl Caller {
     ///
     /// # Cancel safety
     ///
-    /// The request stays with the server, and its answer is ignored.
+    /// The server still handles the request, and its answer is ignored.
     pub async fn request(
         &self,
         request: impl Into<ClientRequest>,
@@ -174,12 +176,12 @@ impl Caller {
         self.peer.send_request_with_option(request.into(), sending).await?.await_response().await
     }
 
-    /// Sends the requests of a batch one by one, some at a time, and returns their answers in their order.
-    /// One that fails does not keep the others from being sent.
+    /// Sends the requests of a batch, several at a time, and returns the answers in the order of the requests. After a
+    /// failure the other requests are still sent.
     ///
     /// # Cancel safety
     ///
-    /// As `request`; those that were not sent yet are not.
+    /// As `request`; requests that were not sent yet are dropped.
     pub async fn batch(&self, batch: Batch) -> Vec<Result<ServerResult, ServiceError>> {
         let options = CallOptions {
             timeout: batch.timeout,

@@ -1,6 +1,6 @@
-//! The time of day, and the one form in which the jar writes it.
+//! The current time, and the format in which the jar writes times.
 //!
-//! The rules of the jar take the time as an argument; this is where its callers get it from.
+//! The functions of the jar take the time as an argument; their callers get it here.
 
 use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
@@ -9,8 +9,8 @@ pub(crate) fn now() -> OffsetDateTime {
     OffsetDateTime::from(std::time::SystemTime::now())
 }
 
-/// Six digits and a numeric offset, as Python's `isoformat` writes it: other readers of the jar compare these
-/// texts as texts.
+/// Six fractional digits and a numeric offset, like Python's `isoformat`, because other programs compare the times in
+/// the jar as texts.
 pub(crate) fn stamp(at: OffsetDateTime) -> String {
     let at = at.to_offset(UtcOffset::UTC);
     format!(

@@ -1,7 +1,7 @@
-//! A cookie: what a server gave us to name a data session, and its id.
+//! A cookie, with which a server names a data session, the id in it, and the dialects with their fields of a cookie.
 //!
-//! Both are secrets, since whoever holds them may be taken for us. Neither can be printed: `Debug` shows the
-//! first digits of a hash, enough to tell two apart.
+//! Cookies and ids are secrets: a program that has one can use our session. `Debug` never prints them; it shows the
+//! first digits of a hash, which is enough to tell two of them apart.
 
 use std::fmt;
 
@@ -9,58 +9,90 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use crate::{clock, dialect::Dialect};
+use crate::clock;
 
 pub(crate) type Object = Map<String, Value>;
 
-/// How large a cookie may be. Servers keep them far smaller, unless the client carries all of a session.
+/// The largest cookie. Most are far smaller, unless the cookie holds the whole state of a session.
 const MAX_BYTES: usize = 64 * 1024;
+
+/// The methods, keys and fields in which a server speaks of data sessions. Only the fields of its cookie are known
+/// here; for the rest see `dialect/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// The strawman: `session/create`, `_meta["mcp/session"]`, capability `experimental.session`.
+    Strawman,
+    /// The later draft of a specification: `sessions/create`, `_meta["io.modelcontextprotocol/session"]`,
+    /// capability `sessions`.
+    Sep,
+    /// The extension `dev.tenure/sessions` of servers without transport sessions (2026-07-28):
+    /// `dev.tenure/session/create`, `_meta["dev.tenure/session"]`. Its cookie has the fields of the later draft.
+    Extension,
+}
+
+impl Dialect {
+    /// The field of a cookie that holds the session's id.
+    pub fn id_field(self) -> &'static str {
+        match self {
+            Self::Strawman => "id",
+            Self::Sep | Self::Extension => "sessionId",
+        }
+    }
+
+    /// The field of a cookie that says when the session ends.
+    pub fn expiry_field(self) -> &'static str {
+        match self {
+            Self::Strawman => "expiry",
+            Self::Sep | Self::Extension => "expiresAt",
+        }
+    }
+}
 
 /// The id of a data session, as the server wrote it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct SessionId(String);
+pub struct DataSessionId(String);
 
-impl SessionId {
-    /// Takes an id as it was written by a server, for example one that a user typed.
+impl DataSessionId {
+    /// Takes an id exactly as a server wrote it, for example one that a user typed.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
 
-    /// The id itself. Whoever prints this prints a secret.
+    /// The id itself, which is a secret: do not print it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for SessionId {
+impl fmt::Debug for DataSessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SessionId(#{})", &hex(&Sha256::digest(self.0.as_bytes()))[..8])
+        write!(f, "DataSessionId(#{})", &hex(&Sha256::digest(self.0.as_bytes()))[..8])
     }
 }
 
-/// What is sent with requests to say which data session they belong to.
+/// The cookie that names the data session of a request.
 ///
-/// Opaque but for its id and its expiry: a server may put into it what it likes.
+/// Only its id and its expiry have a meaning for the client; the server may put anything else into it.
 #[derive(Clone, PartialEq)]
-pub struct Cookie {
+pub struct SessionCookie {
     dialect: Dialect,
-    id: SessionId,
+    id: DataSessionId,
     fields: Object,
 }
 
-impl Cookie {
-    /// Reads a cookie; `None` if it has no id where its dialect wants one, or is larger than any cookie
-    /// should be: it goes with every request, and into the jar.
+impl SessionCookie {
+    /// Reads a cookie; `None` if it lacks the id field of its dialect, or is too large: every request and the jar hold
+    /// it.
     pub fn from_fields(dialect: Dialect, fields: Object) -> Option<Self> {
         if serde_json::to_vec(&fields).map_or(true, |text| text.len() > MAX_BYTES) {
             return None;
         }
         let id = fields.get(dialect.id_field())?.as_str().filter(|id| !id.is_empty())?;
-        Some(Self { dialect, id: SessionId::new(id), fields })
+        Some(Self { dialect, id: DataSessionId::new(id), fields })
     }
 
-    /// A cookie of nothing but an id, for a session that is only known by it.
-    pub fn of_id(dialect: Dialect, id: &SessionId) -> Self {
+    /// A cookie with only an id, for a session whose cookie is not known.
+    pub fn of_id(dialect: Dialect, id: &DataSessionId) -> Self {
         let mut fields = Object::new();
         fields.insert(dialect.id_field().to_owned(), Value::from(id.reveal()));
         Self { dialect, id: id.clone(), fields }
@@ -72,16 +104,16 @@ impl Cookie {
     }
 
     /// The session it names.
-    pub fn id(&self) -> &SessionId {
+    pub fn id(&self) -> &DataSessionId {
         &self.id
     }
 
-    /// When the server says that the session ends, in the server's words.
+    /// When the session ends, as the server wrote it.
     pub fn expiry(&self) -> Option<&str> {
         self.fields.get(self.dialect.expiry_field())?.as_str()
     }
 
-    /// Everything in it. Whoever prints this prints a secret.
+    /// All its fields, which are secrets: do not print them.
     pub fn reveal(&self) -> &Object {
         &self.fields
     }
@@ -91,12 +123,12 @@ impl Cookie {
         Self { dialect, ..self }
     }
 
-    /// Whether its time is over. A cookie without an expiry, or with one that cannot be read, is tried.
+    /// Whether it has expired. A cookie without an expiry, or with one that cannot be parsed, has not.
     pub fn is_expired(&self, now: OffsetDateTime) -> bool {
         self.expiry().and_then(clock::parse).is_some_and(|expiry| expiry <= now)
     }
 
-    /// Whether the two differ in nothing but their expiry.
+    /// Whether the two differ at most in their expiry.
     pub(crate) fn is_refresh_of(&self, other: &Self) -> bool {
         let without_expiry = |cookie: &Self| {
             let mut fields = cookie.fields.clone();
@@ -107,9 +139,12 @@ impl Cookie {
     }
 }
 
-impl fmt::Debug for Cookie {
+impl fmt::Debug for SessionCookie {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cookie").field("dialect", &self.dialect).field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("SessionCookie")
+            .field("dialect", &self.dialect)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,7 +153,7 @@ pub(crate) fn hash(fields: &Object) -> String {
     hex(&Sha256::digest(sorted(&Value::Object(fields.clone())).to_string().as_bytes()))
 }
 
-/// The same value with the keys of all its objects in order, whatever order serde_json was built to keep.
+/// The same value with sorted keys in all objects, also if serde_json is built to keep their order.
 pub(crate) fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -139,8 +174,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Cookie, Object, hash};
-    use crate::{clock, dialect::Dialect};
+    use super::{Dialect, Object, SessionCookie, hash};
+    use crate::clock;
 
     fn object(value: Value) -> Object {
         let Value::Object(fields) = value else { panic!("an object") };
@@ -149,28 +184,28 @@ mod tests {
 
     #[test]
     fn debug_shows_neither_id_nor_content() {
-        let cookie = Cookie::from_fields(
+        let cookie = SessionCookie::from_fields(
             Dialect::Sep,
             object(json!({"sessionId": "sess-geheim", "state": "auch-geheim", "expiresAt": "bald"})),
         )
         .unwrap();
         let text = format!("{cookie:?} {:?}", cookie.id());
-        assert!(!text.contains("geheim") && text.contains("SessionId(#"), "{text}");
+        assert!(!text.contains("geheim") && text.contains("DataSessionId(#"), "{text}");
     }
 
     #[test]
     fn a_cookie_needs_the_id_of_its_own_dialect() {
         let strawman = object(json!({"id": "a"}));
         let sep = object(json!({"sessionId": "a"}));
-        assert!(Cookie::from_fields(Dialect::Strawman, strawman.clone()).is_some());
-        assert!(Cookie::from_fields(Dialect::Sep, strawman).is_none());
-        assert!(Cookie::from_fields(Dialect::Sep, sep.clone()).is_some());
-        assert!(Cookie::from_fields(Dialect::Strawman, sep).is_none());
-        assert!(Cookie::from_fields(Dialect::Strawman, object(json!({"id": ""}))).is_none());
-        assert!(Cookie::from_fields(Dialect::Strawman, object(json!({"id": 7}))).is_none());
+        assert!(SessionCookie::from_fields(Dialect::Strawman, strawman.clone()).is_some());
+        assert!(SessionCookie::from_fields(Dialect::Sep, strawman).is_none());
+        assert!(SessionCookie::from_fields(Dialect::Sep, sep.clone()).is_some());
+        assert!(SessionCookie::from_fields(Dialect::Strawman, sep).is_none());
+        assert!(SessionCookie::from_fields(Dialect::Strawman, object(json!({"id": ""}))).is_none());
+        assert!(SessionCookie::from_fields(Dialect::Strawman, object(json!({"id": 7}))).is_none());
         let large = |length| object(json!({"id": "a", "data": "x".repeat(length)}));
-        assert!(Cookie::from_fields(Dialect::Strawman, large(60 * 1024)).is_some());
-        assert!(Cookie::from_fields(Dialect::Strawman, large(64 * 1024)).is_none());
+        assert!(SessionCookie::from_fields(Dialect::Strawman, large(60 * 1024)).is_some());
+        assert!(SessionCookie::from_fields(Dialect::Strawman, large(64 * 1024)).is_none());
     }
 
     #[test]
@@ -194,14 +229,15 @@ mod tests {
             (Value::Null, false),
         ] {
             let cookie =
-                Cookie::from_fields(Dialect::Strawman, object(json!({"id": "a", "expiry": expiry}))).unwrap();
+                SessionCookie::from_fields(Dialect::Strawman, object(json!({"id": "a", "expiry": expiry})))
+                    .unwrap();
             assert_eq!(cookie.is_expired(now), over, "{expiry}");
         }
     }
 
     #[test]
     fn a_refresh_changes_nothing_but_the_expiry() {
-        let cookie = |fields| Cookie::from_fields(Dialect::Strawman, object(fields)).unwrap();
+        let cookie = |fields| SessionCookie::from_fields(Dialect::Strawman, object(fields)).unwrap();
         let held = cookie(json!({"id": "a", "expiry": "1", "data": {"x": 1}}));
         assert!(cookie(json!({"id": "a", "expiry": "2", "data": {"x": 1}})).is_refresh_of(&held));
         assert!(!cookie(json!({"id": "a", "expiry": "1", "data": {"x": 2}})).is_refresh_of(&held));

@@ -1,6 +1,6 @@
-//! The crate's error: what failed, of which kind, and why.
+//! The error of this crate: its kind, its text and its cause.
 //!
-//! A kind exists only where a caller acts differently on it. Texts never hold a session id or a cookie.
+//! A kind exists only if a caller reacts differently to it. Texts never contain a session id or a cookie.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use rmcp::service::ClientInitializeError;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a caller can act on.
+/// How a caller can react to an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ClientErrorKind {
     /// The server offers no sessions, or not this operation.
     Unsupported,
     /// The session is unknown, expired or revoked, or the jar does not hold it.
@@ -22,7 +22,7 @@ pub enum Kind {
     TimedOut,
     /// The connection is closed, or could not be opened.
     Closed,
-    /// An answer, an argument or a setting makes no sense.
+    /// An answer, an argument or a setting is invalid.
     Invalid,
     /// The jar could not be read or written.
     Jar,
@@ -30,20 +30,20 @@ pub enum Kind {
 
 /// A failed operation. The cause, if there is one, comes through `source()`.
 pub struct Error {
-    kind: Kind,
+    kind: ClientErrorKind,
     text: String,
     source: Option<Source>,
 }
 
 impl Error {
-    /// What a caller can act on.
-    pub fn kind(&self) -> Kind {
+    /// How a caller can react to it.
+    pub fn kind(&self) -> ClientErrorKind {
         self.kind
     }
 
-    /// The innermost cause, such as that nobody listens at an address; the error itself if it has none.
+    /// The innermost cause, such as a refused connection; the error itself if it has no cause.
     ///
-    /// `source()` does not lead there: some of rmcp's errors repeat their cause in their text instead.
+    /// `source()` does not reach it, because some of rmcp's errors put their cause into their text instead.
     pub fn root(&self) -> &(dyn std::error::Error + 'static) {
         let mut cause: &(dyn std::error::Error + 'static) = self;
         while let Some(inner) = hidden_cause(cause).or_else(|| cause.source()) {
@@ -52,11 +52,15 @@ impl Error {
         cause
     }
 
-    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: ClientErrorKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), source: None }
     }
 
-    pub(crate) fn with_source(kind: Kind, text: impl Into<String>, source: impl Into<Source>) -> Self {
+    pub(crate) fn with_source(
+        kind: ClientErrorKind,
+        text: impl Into<String>,
+        source: impl Into<Source>,
+    ) -> Self {
         Self { kind, text: text.into(), source: Some(source.into()) }
     }
 }
@@ -84,7 +88,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The cause of an error that does not hand it out.
+/// The cause of an error whose `source()` does not return it.
 fn hidden_cause<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> Option<&'a (dyn std::error::Error + 'static)> {
@@ -105,11 +109,12 @@ fn hidden_cause<'a>(
 mod tests {
     use std::error::Error as _;
 
-    use super::{Error, Kind};
+    use super::{ClientErrorKind, Error};
 
     #[test]
     fn the_cause_is_told_by_source_and_not_twice() {
-        let error = Error::with_source(Kind::Jar, "read the jar", std::io::Error::other("disk on fire"));
+        let error =
+            Error::with_source(ClientErrorKind::Jar, "read the jar", std::io::Error::other("disk on fire"));
         assert_eq!(error.to_string(), "read the jar");
         assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("disk on fire"));
     }

@@ -1,15 +1,15 @@
-//! What agents use: an MCP client that keeps its data sessions across connections, processes and crashes.
+//! An MCP client for agents that keeps its data sessions across connections, processes and crashes.
 //!
-//! A server that keeps state for its clients (a notebook, a counter, a sandbox) names it with a cookie. This
-//! crate keeps those cookies in a jar and sends them along, in every dialect that released software speaks, so
-//! that a program goes on where it stopped, over whatever connection. The program itself uses rmcp as ever.
+//! A server that keeps state for its clients (a notebook, a counter, a sandbox) names that state with a cookie. This
+//! crate keeps the cookies in a jar and adds them to requests, in every dialect that released servers speak. So a
+//! program continues where it stopped, over any connection. The program itself uses rmcp without changes.
 //!
 //! ```no_run
-//! use tenure_client::{Http, Jar, Options, connect_http};
+//! use tenure_client::{HttpOptions, Jar, SessionOptions, connect_http};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let options = Options::new(Jar::of_user()?);
-//! let client = connect_http("http://localhost:8484/mcp", Http::default(), options).await?;
+//! let options = SessionOptions::new(Jar::of_user()?);
+//! let client = connect_http("http://localhost:8484/mcp", HttpOptions::default(), options).await?;
 //! let tools = client.list_all_tools().await?;
 //! println!("{} tools, session {:?}", tools.len(), client.sessions().current());
 //! client.close().await?;
@@ -22,31 +22,33 @@
 //! | methods, fields, codes of the dialects; pure | [`dialect`] |
 //! | the file that keeps cookies | [`Jar`], `jar/` |
 //! | the layer between rmcp's client and its transport | [`SessionTransport`], `layer/` |
-//! | the session in use, for programs | [`Sessions`] |
-//! | time limits, correlation, batches | [`Caller`] |
+//! | the session in use, for programs | [`SessionHandle`] |
+//! | time limits, correlation, batches | [`RequestSender`] |
 //! | connections | [`connect_http`], [`connect_command`] |
 
-mod call;
-mod clock;
 mod connect;
-mod cookie;
-pub mod dialect;
-mod error;
-mod jar;
+mod call;
 mod layer;
+pub mod dialect;
+mod jar;
+mod cookie;
+mod clock;
+mod error;
 
 pub use call::{
-    Batch, CORRELATION_KEY, CallOptions, Caller, Correlation, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT,
+    Batch, CORRELATION_KEY, CallOptions, Correlation, DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT, RequestSender,
 };
-pub use connect::Client;
-#[cfg(feature = "command")]
-pub use connect::{Child, Command, connect_command, connect_command_with};
+pub use connect::ConnectedClient;
 #[cfg(feature = "http")]
-pub use connect::{Http, TapClient, connect_http, connect_http_with};
-pub use cookie::{Cookie, SessionId};
+pub use connect::{HttpOptions, TapClient, connect_http, connect_http_with};
+#[cfg(feature = "command")]
+pub use connect::{ServerCommand, ServerProcess, connect_command, connect_command_with};
+pub use cookie::{DataSessionId, SessionCookie};
 pub use dialect::Dialect;
-pub use error::{Error, Kind};
-pub use jar::{Book, Jar, KeptCookie, Record, Server};
+pub use error::{ClientErrorKind, Error};
+pub use jar::{Book, Jar, JarRecord, JarServer, KeptCookie};
 pub use layer::{
-    Attach, Create, Era, Eras, Options, Recreate, Session, SessionTransport, Sessions, Tap, TapReader,
+    Attach, Create, DataSession, EraChoice, Recreate, SessionHandle, SessionOptions, SessionTransport, Tap,
+    TapReader,
 };
+pub use tenure_protocol::Era;

@@ -1,4 +1,4 @@
-//! A server that is started as a child process. This binary is also that server.
+//! Tests of a server that runs as a child process. This binary is also that server.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -10,7 +10,9 @@ use std::{
 
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
-use tenure_client::{Client, Command, Era, Jar, Kind, Options, connect_command};
+use tenure_client::{
+    ClientErrorKind, ConnectedClient, Era, Jar, ServerCommand, SessionOptions, connect_command,
+};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -34,14 +36,14 @@ async fn main() {
     a_child_that_does_not_end_is_killed().await;
 }
 
-/// What a server does about a method that it does not know.
+/// How a server reacts to an unknown method.
 #[derive(Clone, Copy, PartialEq)]
 enum Stranger {
     Answer,
     End,
 }
 
-/// A server of the later draft that says what it sees.
+/// A server of the later draft that reports what it receives.
 fn serve(stranger: Stranger) {
     let mut created = 0;
     for line in std::io::stdin().lock().lines() {
@@ -71,39 +73,39 @@ fn serve(stranger: Stranger) {
         writeln!(std::io::stdout().lock(), "{answer}").unwrap();
     }
     if let Ok(path) = env::var("TEST_LAST_WORDS") {
-        // Long enough for a parent that does not wait to be noticed.
+        // Long enough to notice a parent that does not wait.
         std::hint::black_box((0..5_000_000u64).fold(0, |sum, number| sum ^ number.wrapping_mul(31)));
         std::fs::write(path, "bye").unwrap();
     }
 }
 
-fn command() -> Command {
-    Command::new(env::current_exe().unwrap().to_str().unwrap(), ["serve"])
+fn command() -> ServerCommand {
+    ServerCommand::new(env::current_exe().unwrap().to_str().unwrap(), ["serve"])
 }
 
-async fn look(client: &Client) -> Value {
+async fn look(client: &ConnectedClient) -> Value {
     client.call_tool(CallToolRequestParams::new("look")).await.unwrap().structured_content.unwrap()
 }
 
 async fn the_next_process_goes_on_with_the_session_of_the_last() {
     let folder = tempfile::tempdir().unwrap();
     let jar = Jar::at(folder.path().join("jar.json"));
-    let client = connect_command(&command(), Options::new(jar.clone())).await.unwrap();
+    let client = connect_command(&command(), SessionOptions::new(jar.clone())).await.unwrap();
     let first = look(&client).await;
     assert_eq!(first["session"], format!("of-{}", first["process"]));
     assert_eq!(first["created"], 1);
     client.close().await.unwrap();
 
-    let client = connect_command(&command(), Options::new(jar.clone())).await.unwrap();
+    let client = connect_command(&command(), SessionOptions::new(jar.clone())).await.unwrap();
     let second = look(&client).await;
     assert_ne!(first["process"], second["process"]);
     assert_eq!((&second["session"], &second["created"]), (&first["session"], &json!(0)));
     client.close().await.unwrap();
 
-    // On behalf of somebody else it is another session.
+    // Another principal gets another session.
     let mut command = command();
     command.principal = Some("bob".to_owned());
-    let client = connect_command(&command, Options::new(jar)).await.unwrap();
+    let client = connect_command(&command, SessionOptions::new(jar)).await.unwrap();
     assert_eq!(look(&client).await["created"], 1);
     client.close().await.unwrap();
 }
@@ -114,7 +116,7 @@ async fn the_child_has_its_own_folder_and_environment() {
     let mut command = command();
     command.cwd = Some(path.clone());
     command.env.insert("TEST_COLOUR".into(), "red".into());
-    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    let client = connect_command(&command, SessionOptions::new(Jar::in_memory())).await.unwrap();
     let seen = look(&client).await;
     assert_eq!(Path::new(seen["folder"].as_str().unwrap()), path);
     assert_eq!(seen["colour"], "red");
@@ -122,9 +124,9 @@ async fn the_child_has_its_own_folder_and_environment() {
 }
 
 async fn a_program_that_is_not_there_is_named() {
-    let command = Command::new("no-such-program-anywhere", ["--token", "geheim"]);
-    let error = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Closed);
+    let command = ServerCommand::new("no-such-program-anywhere", ["--token", "geheim"]);
+    let error = connect_command(&command, SessionOptions::new(Jar::in_memory())).await.unwrap_err();
+    assert_eq!(error.kind(), ClientErrorKind::Closed);
     assert_eq!(error.to_string(), "start `no-such-program-anywhere`");
     assert!(!format!("{command:?}").contains("geheim"));
 }
@@ -133,8 +135,8 @@ async fn a_child_that_ends_at_once_is_no_connection() {
     let mut command = command();
     command.args = vec!["--help".to_owned(), "serve".to_owned()];
     command.program = "true".to_owned();
-    let error = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Closed);
+    let error = connect_command(&command, SessionOptions::new(Jar::in_memory())).await.unwrap_err();
+    assert_eq!(error.kind(), ClientErrorKind::Closed);
 }
 
 async fn a_child_is_told_to_end_and_waited_for() {
@@ -142,7 +144,7 @@ async fn a_child_is_told_to_end_and_waited_for() {
     let last_words = folder.path().join("last-words");
     let mut command = command();
     command.env.insert("TEST_LAST_WORDS".into(), last_words.clone().into());
-    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    let client = connect_command(&command, SessionOptions::new(Jar::in_memory())).await.unwrap();
     let process = look(&client).await["process"].as_u64().unwrap();
     client.close().await.unwrap();
     assert_eq!(std::fs::read_to_string(last_words).unwrap(), "bye");
@@ -152,7 +154,7 @@ async fn a_child_is_told_to_end_and_waited_for() {
 async fn a_child_that_ends_over_an_unknown_request_is_started_again() {
     let mut command = command();
     command.args = vec!["serve-strictly".to_owned()];
-    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    let client = connect_command(&command, SessionOptions::new(Jar::in_memory())).await.unwrap();
     assert_eq!((client.era(), look(&client).await["created"].clone()), (Era::Legacy, json!(1)));
     client.close().await.unwrap();
 }
@@ -160,9 +162,9 @@ async fn a_child_that_ends_over_an_unknown_request_is_started_again() {
 async fn a_child_that_does_not_end_is_killed() {
     let mut command = command();
     command.args = vec!["serve-for-ever".to_owned()];
-    let client = connect_command(&command, Options::new(Jar::in_memory())).await.unwrap();
+    let client = connect_command(&command, SessionOptions::new(Jar::in_memory())).await.unwrap();
     let process = look(&client).await["process"].as_u64().unwrap();
-    // From here on time passes as soon as there is nothing else to do.
+    // The paused clock advances as soon as all tasks are idle.
     tokio::time::pause();
     client.close().await.unwrap();
     assert!(!Path::new(&format!("/proc/{process}")).exists());

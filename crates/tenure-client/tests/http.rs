@@ -1,4 +1,4 @@
-//! A server behind a URL: raw HTTP, one request per connection.
+//! Tests of a server at a URL: raw HTTP, one request per connection.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -10,7 +10,9 @@ use std::sync::{
 use parking_lot::Mutex;
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Value, json};
-use tenure_client::{Client, Dialect, Http, Jar, Kind, Options, connect_http};
+use tenure_client::{
+    ClientErrorKind, ConnectedClient, Dialect, HttpOptions, Jar, SessionOptions, connect_http,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -18,7 +20,7 @@ use tokio::{
 
 const SEP: &str = "io.modelcontextprotocol/session";
 
-/// A request as it came.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 struct Seen {
     head: String,
@@ -49,7 +51,7 @@ impl Server {
         Arc::new(Self { listener, url, seen: Mutex::default() })
     }
 
-    /// Answers until the client's future is done, and returns what that returned.
+    /// Answers requests until the client's future is done, and returns its output.
     async fn during<T>(&self, answer: impl Fn(&Seen) -> String, client: impl Future<Output = T>) -> T {
         tokio::pin!(client);
         loop {
@@ -125,7 +127,7 @@ fn plain(seen: &Seen) -> String {
     }
 }
 
-async fn look(client: &Client) -> Value {
+async fn look(client: &ConnectedClient) -> Value {
     client.call_tool(CallToolRequestParams::new("look")).await.unwrap().structured_content.unwrap_or_default()
 }
 
@@ -133,14 +135,14 @@ async fn look(client: &Client) -> Value {
 async fn a_session_outlives_the_connection() {
     let server = Server::start().await;
     let jar = Jar::in_memory();
-    let mut http = Http::default();
+    let mut http = HttpOptions::default();
     http.bearer = Some("token-1".to_owned());
     http.headers.insert("x-colour".parse().unwrap(), "red".parse().unwrap());
     for _ in 0..2 {
         let seen = server
             .during(plain, async {
                 let client =
-                    connect_http(&server.url, http.clone(), Options::new(jar.clone())).await.unwrap();
+                    connect_http(&server.url, http.clone(), SessionOptions::new(jar.clone())).await.unwrap();
                 assert_eq!(client.sessions().dialect(), Some(Dialect::Sep));
                 let seen = look(&client).await;
                 client.close().await.unwrap();
@@ -171,7 +173,9 @@ async fn a_handshake_that_is_answered_with_events_is_seen_as_well() {
     let seen = server
         .during(events, async {
             let client =
-                connect_http(&server.url, Http::default(), Options::new(Jar::in_memory())).await.unwrap();
+                connect_http(&server.url, HttpOptions::default(), SessionOptions::new(Jar::in_memory()))
+                    .await
+                    .unwrap();
             look(&client).await
         })
         .await;
@@ -184,10 +188,13 @@ async fn a_refused_handshake_is_told_in_rmcps_words() {
     let server = Server::start().await;
     let refuse = |_: &Seen| response("401 Unauthorized", "www-authenticate: Bearer realm=\"x\"\r\n", "");
     let error = server
-        .during(refuse, connect_http(&server.url, Http::default(), Options::new(Jar::in_memory())))
+        .during(
+            refuse,
+            connect_http(&server.url, HttpOptions::default(), SessionOptions::new(Jar::in_memory())),
+        )
         .await
         .unwrap_err();
-    assert_eq!(error.kind(), Kind::Closed);
+    assert_eq!(error.kind(), ClientErrorKind::Closed);
     let cause = std::error::Error::source(&error).unwrap();
     let cause = cause.downcast_ref::<rmcp::service::ClientInitializeError>().unwrap();
     assert!(cause.is_authorization_required(), "{cause}");
@@ -195,9 +202,10 @@ async fn a_refused_handshake_is_told_in_rmcps_words() {
 
 #[tokio::test]
 async fn an_address_where_nobody_listens_says_so() {
-    // Bound and let go of, so that nobody is there.
+    // The listener is dropped at once, so that the port is closed.
     let url = Server::start().await.url.clone();
-    let error = connect_http(&url, Http::default(), Options::new(Jar::in_memory())).await.unwrap_err();
+    let error =
+        connect_http(&url, HttpOptions::default(), SessionOptions::new(Jar::in_memory())).await.unwrap_err();
     let root = error.root().downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     assert_eq!(root, Some(std::io::ErrorKind::ConnectionRefused), "{}", error.root());
 }
@@ -213,9 +221,9 @@ async fn tokens_do_not_follow_a_redirect_to_another_server() {
         visits.fetch_add(1, Ordering::Relaxed);
         plain(seen)
     };
-    let connecting = connect_http(&server.url, Http::default(), Options::new(Jar::in_memory()));
+    let connecting = connect_http(&server.url, HttpOptions::default(), SessionOptions::new(Jar::in_memory()));
     let error = elsewhere.during(count, server.during(redirect, connecting)).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Closed);
+    assert_eq!(error.kind(), ClientErrorKind::Closed);
     assert_eq!(visits.load(Ordering::Relaxed), 0);
 }
 
@@ -232,7 +240,9 @@ async fn a_redirect_within_the_server_is_followed() {
     let seen = server
         .during(redirect, async {
             let client =
-                connect_http(&server.url, Http::default(), Options::new(Jar::in_memory())).await.unwrap();
+                connect_http(&server.url, HttpOptions::default(), SessionOptions::new(Jar::in_memory()))
+                    .await
+                    .unwrap();
             look(&client).await
         })
         .await;
@@ -241,7 +251,7 @@ async fn a_redirect_within_the_server_is_followed() {
 
 #[test]
 fn debug_shows_neither_token_nor_headers() {
-    let mut http = Http::default();
+    let mut http = HttpOptions::default();
     http.bearer = Some("geheim".to_owned());
     http.headers.insert("x-key".parse().unwrap(), "geheim".parse().unwrap());
     assert!(!format!("{http:?}").contains("geheim"));
@@ -250,10 +260,14 @@ fn debug_shows_neither_token_nor_headers() {
 #[cfg(not(feature = "tls"))]
 #[tokio::test]
 async fn without_tls_an_https_url_says_what_is_missing() {
-    let error = connect_http("https://localhost:1/mcp", Http::default(), Options::new(Jar::in_memory()))
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), Kind::Invalid);
+    let error = connect_http(
+        "https://localhost:1/mcp",
+        HttpOptions::default(),
+        SessionOptions::new(Jar::in_memory()),
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(error.kind(), ClientErrorKind::Invalid);
     assert_eq!(error.to_string(), "`https:` needs the feature `tls`, which this build has not");
 }
 
@@ -262,8 +276,8 @@ async fn without_tls_an_https_url_says_what_is_missing() {
 async fn with_tls_an_https_url_is_tried() {
     let server = Server::start().await;
     let url = server.url.replace("http:", "https:");
-    // No certificate here, but a TLS handshake is what the server gets to see.
-    let connecting = connect_http(&url, Http::default(), Options::new(Jar::in_memory()));
+    // The test has no certificate; it only checks that the server receives a TLS handshake.
+    let connecting = connect_http(&url, HttpOptions::default(), SessionOptions::new(Jar::in_memory()));
     let hello = async {
         let (mut connection, _) = server.listener.accept().await.unwrap();
         let mut first = [0];
@@ -272,5 +286,5 @@ async fn with_tls_an_https_url_is_tried() {
     };
     let (connected, first) = tokio::join!(connecting, hello);
     assert_eq!(first, 0x16, "a TLS record");
-    assert_eq!(connected.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(connected.unwrap_err().kind(), ClientErrorKind::Closed);
 }

@@ -1,7 +1,6 @@
-//! Several processes, one jar: nobody loses another's entries, and a process that is killed leaves a jar that
-//! can be read.
+//! Several processes share one jar: no process loses entries of another, and a killed process leaves a readable jar.
 //!
-//! This binary is also the process that it starts: with arguments it writes, without it tests.
+//! This binary is also the process that it starts: with arguments it writes, without arguments it runs the tests.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -12,7 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use tenure_client::{Cookie, Dialect, Jar, Server, SessionId};
+use tenure_client::{DataSessionId, Dialect, Jar, JarServer, SessionCookie};
 use time::OffsetDateTime;
 
 const PROCESSES: usize = 6;
@@ -29,7 +28,7 @@ fn main() {
     a_killed_process_leaves_a_jar_that_can_be_read();
 }
 
-/// Enters one cookie after the other, and says so on standard output after each.
+/// Writes cookies one by one, and prints a line after each.
 #[expect(clippy::print_stdout, reason = "what the parent process reads")]
 fn write(path: &Path, who: &str) {
     let jar = Jar::at(path);
@@ -37,9 +36,9 @@ fn write(path: &Path, who: &str) {
         if number == ENTRIES && who != "endless" {
             return;
         }
-        let cookie = Cookie::of_id(Dialect::Sep, &SessionId::new(format!("{who}-{number}")));
-        // All write into one record and each into one of its own.
-        for server in [Server::url("https://shared.example"), Server::named(who)] {
+        let cookie = SessionCookie::of_id(Dialect::Sep, &DataSessionId::new(format!("{who}-{number}")));
+        // Every process writes into a shared record and into its own.
+        for server in [JarServer::url("https://shared.example"), JarServer::named(who)] {
             jar.update(|book| book.keep_as_used(&server, &cookie, OffsetDateTime::UNIX_EPOCH)).unwrap();
         }
         println!("{number}");
@@ -54,7 +53,7 @@ fn start(path: &Path, who: &str) -> Child {
         .unwrap()
 }
 
-fn ids(path: &Path, server: &Server) -> Vec<String> {
+fn ids(path: &Path, server: &JarServer) -> Vec<String> {
     let key = server.key().unwrap();
     let book = Jar::at(path).read().unwrap();
     let record = book.records().into_iter().find(|record| record.key == key);
@@ -71,10 +70,10 @@ fn no_process_loses_the_entries_of_another() {
     for number in 0..PROCESSES {
         let who = format!("p{number}");
         let expected: Vec<_> = (0..ENTRIES).map(|entry| format!("{who}-{entry}")).collect();
-        assert_eq!(ids(&path, &Server::named(who)), expected);
+        assert_eq!(ids(&path, &JarServer::named(who)), expected);
     }
     // The shared record holds at most 64 cookies.
-    let shared = ids(&path, &Server::url("https://shared.example"));
+    let shared = ids(&path, &JarServer::url("https://shared.example"));
     assert_eq!(shared.len(), 64.min(PROCESSES * ENTRIES));
 }
 
@@ -87,16 +86,16 @@ fn a_killed_process_leaves_a_jar_that_can_be_read() {
         let last = said.nth(lines - 1).unwrap().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        let kept = ids(&path, &Server::named("endless"));
+        let kept = ids(&path, &JarServer::named("endless"));
         let acknowledged: usize = last.parse().unwrap();
         for number in 0..=acknowledged {
             assert!(kept.contains(&format!("endless-{number}")), "{number} of {lines} is lost");
         }
-        // The lock went with the process: the next one is not kept waiting.
+        // The lock ended with the process: the next process does not wait.
         let jar = Jar::at(&path);
-        let cookie = Cookie::of_id(Dialect::Sep, &SessionId::new("after"));
-        jar.update(|book| book.keep(&Server::named("next"), &cookie, OffsetDateTime::UNIX_EPOCH)).unwrap();
-        assert_eq!(ids(&path, &Server::named("next")), ["after"]);
+        let cookie = SessionCookie::of_id(Dialect::Sep, &DataSessionId::new("after"));
+        jar.update(|book| book.keep(&JarServer::named("next"), &cookie, OffsetDateTime::UNIX_EPOCH)).unwrap();
+        assert_eq!(ids(&path, &JarServer::named("next")), ["after"]);
         let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = names.collect();
         names.sort();

@@ -1,8 +1,8 @@
-//! Servers of sessions that answer in a later revision than their client asked for.
+//! Clients of an older revision in front of a server that answers in a later one.
 //!
-//! A client that asks for an old revision may know no other, and would leave. So it keeps its own, and results are
-//! turned into what that revision has. A server that answers in an earlier revision is left to the client: whatever
-//! was in an earlier revision is in the later ones too, and the client is told what it deals with.
+//! A client that asks for an old revision may know no other, and would disconnect. So it is told its own revision, and
+//! results are converted to that revision. If the server answers in an earlier revision, nothing is converted: later
+//! revisions contain everything of the earlier ones, and the client is told the server's revision.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use tenure_protocol::{Notification, RawJson, Reply, Revision, RpcError};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::port::BoxFuture;
 
-/// A backend whose clients get the revision that they asked for, if the server's is a later one.
+/// A backend whose clients get the revision that they asked for if the server's revision is later.
 pub struct Revisions(Arc<dyn Backend>);
 
 impl Revisions {
-    /// The same server for clients of older revisions too.
+    /// Wraps a backend.
     pub fn new(inner: Arc<dyn Backend>) -> Self {
         Self(inner)
     }
@@ -45,7 +45,7 @@ impl Backend for Revisions {
     }
 }
 
-/// The answer to `initialize` for a client of an earlier revision; `None` if the server's is no later one.
+/// The `initialize` result for a client of an earlier revision; `None` if the server's revision is not later.
 fn lowered(result: &RawJson, asked: Revision) -> Option<RawJson> {
     let mut object = Object::read(object::text(result))?;
     let said = object.get("protocolVersion").and_then(object::unquoted)?;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_keeps_its_revision_only_before_a_later_one() {
+    fn a_client_keeps_its_revision_only_in_front_of_a_later_one() {
         let answer = |version: &str| RawJson::trusted(format!(r#"{{"protocolVersion":"{version}","x":1}}"#));
         let table = [
             ("2025-11-25", Revision::V2024_11_05, Some(r#"{"protocolVersion":"2024-11-05","x":1}"#)),

@@ -1,4 +1,4 @@
-//! Several servers behind one process: which of them a session gets depends on the endpoint it was begun at.
+//! Several servers behind one process: the endpoint of a request or session decides which of them serves it.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use tenure_session::port::BoxFuture;
 
 /// A backend for each endpoint, and a responder for each.
 pub struct Routes {
-    main: Server,
-    named: HashMap<String, Server>,
+    main: RoutedServer,
+    named: HashMap<String, RoutedServer>,
 }
 
 #[derive(Clone)]
-struct Server {
+struct RoutedServer {
     backend: Arc<dyn Backend>,
     responder: Arc<dyn Responder>,
 }
 
 impl Routes {
-    /// The backend of the endpoint without a name, and those of the endpoints with one. `bridge` makes a responder for
-    /// a backend that has none.
+    /// `main` serves the endpoint without a name, `named` the endpoints with one. `bridge` makes a responder for a
+    /// backend that has none.
     pub fn new(
         main: Arc<dyn Backend>,
         named: impl IntoIterator<Item = (String, Arc<dyn Backend>)>,
@@ -32,13 +32,13 @@ impl Routes {
         let server = |backend: Arc<dyn Backend>| {
             let responder = Arc::clone(&backend).responder();
             let responder = responder.unwrap_or_else(|| bridge(Arc::clone(&backend)));
-            Server { backend, responder }
+            RoutedServer { backend, responder }
         };
         let named = named.into_iter().map(|(name, backend)| (name, server(backend)));
         Self { named: named.collect(), main: server(main) }
     }
 
-    fn at(&self, route: &Route) -> Option<&Server> {
+    fn at(&self, route: &Route) -> Option<&RoutedServer> {
         match route.name() {
             None => Some(&self.main),
             Some(name) => self.named.get(name),
@@ -56,7 +56,7 @@ impl Backend for Routes {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         match self.at(&open.route) {
             Some(server) => server.backend.open(open),
-            // A session of a server that is not configured any more.
+            // The session's server is no longer configured.
             None => Box::pin(std::future::ready(Err(RpcError::of(
                 Reason::BackendUnavailable,
                 "The server that the session was begun with is not configured",
@@ -83,8 +83,8 @@ impl Responder for Responders {
         }
     }
 
-    // Whoever seals its own states gets them back as they were. What another's runtime sealed opens, so that both
-    // can be behind the same endpoints.
+    // A server that seals its own request states gets them back unchanged. States that the runtime sealed are still
+    // opened, so both kinds of server can be behind one process.
     fn keeps_request_states(&self) -> bool {
         let servers = std::iter::once(&self.0.main).chain(self.0.named.values());
         servers.into_iter().any(|server| server.responder.keeps_request_states())

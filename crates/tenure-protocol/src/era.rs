@@ -1,19 +1,20 @@
-//! The two eras of MCP, and the decision which of them a message is of.
+//! The two eras of MCP, and the decision to which era a message belongs.
 //!
-//! Both share one endpoint. Legacy revisions open a session with `initialize`; from 2026-07-28 on a request carries its own
-//! version in `_meta` and belongs to no session. The body decides first; the header only cross-checks.
+//! Both eras share one endpoint. Legacy revisions open a session with `initialize`; from 2026-07-28 on a request
+//! carries its own version in `_meta` and belongs to no session. The body decides; the header is only checked against
+//! it.
 
 use serde::Deserialize;
 
 use crate::error::{Error, Reason};
-use crate::json::members::{self, Found};
+use crate::json::members::{self, MemberLookup};
 use crate::json::{RawJson, scan};
 use crate::keys::META_VERSION;
 use crate::message::Message;
 use crate::method::Method;
 use crate::revision::{MODERN, Revision, cut};
 
-/// Every revision that is served by one era or the other, newest first.
+/// All revisions of both eras, newest first.
 static SERVED: [&str; 5] = [
     MODERN,
     Revision::V2025_11_25.as_str(),
@@ -25,7 +26,7 @@ static SERVED: [&str; 5] = [
 /// Which eras an endpoint serves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Eras {
-    /// Sessions and exchanges, each message by its own marks.
+    /// Sessions and exchanges; each message says to which it belongs.
     #[default]
     Both,
     /// Sessions only.
@@ -44,13 +45,12 @@ pub fn served(eras: Eras) -> &'static [&'static str] {
     }
 }
 
-/// Whether a request of this version can be answered outside of any session. The versions of the legacy era never
-/// can, though they are served.
+/// Whether the endpoint answers requests of this version without a session. Legacy versions always need a session.
 pub fn serves_exchanges(version: &str, eras: Eras) -> bool {
     eras != Eras::Legacy && version == MODERN
 }
 
-/// The error for a request outside of any session whose version is not served there.
+/// The error for a request without a session whose version the endpoint does not serve that way.
 pub fn not_served(requested: &str, eras: Eras) -> Error {
     let requested = cut(requested);
     Error::new(Reason::VersionNotServed, format!("Unsupported protocol version: {requested}"))
@@ -58,7 +58,7 @@ pub fn not_served(requested: &str, eras: Eras) -> Error {
         .with("requested", requested)
 }
 
-/// Which kind of message the era is asked for.
+/// The kind of message whose era is decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
     /// GET or DELETE, no message.
@@ -82,10 +82,10 @@ pub enum Era {
     Modern,
 }
 
-/// Decides the era of a message from its body's version and its header's version.
+/// Decides the era of a message from the versions in its body (`meta`) and in its header.
 ///
 /// # Errors
-/// When the two contradict each other or name a version that cannot be served this way.
+/// When the two versions differ, or name a version that is not served without a session.
 pub fn era(shape: Shape, meta: Option<&str>, header: Option<&str>) -> Result<Era, EraFault> {
     let modern_header = header.is_some_and(is_modern);
     match (shape, meta) {
@@ -102,8 +102,8 @@ pub fn era(shape: Shape, meta: Option<&str>, header: Option<&str>) -> Result<Era
     }
 }
 
-/// The era that has to deal with a message on an endpoint that serves both, whatever there is to say against it:
-/// a request that tries to be modern never falls back to a session. Of an array, each element is asked about.
+/// The era that handles a message on an endpoint that serves both, even if that era will refuse it: a request with any
+/// mark of the modern era never falls back to a session. For an array, call this once for each element.
 pub fn belongs(shape: Shape, params: Option<&RawJson>, header: Option<&str>) -> Era {
     let modern = match shape {
         Shape::Response => false,
@@ -127,53 +127,53 @@ pub enum EraFault {
     Unsupported,
 }
 
-/// Dates compare as text; anything that is not shaped like one is no modern revision.
+/// Dates compare as text. A version that does not look like a date is not modern.
 fn is_modern(version: &str) -> bool {
     let dated = version.len() == 10 && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     dated && version >= MODERN
 }
 
-/// The version a request's `_meta` names, if it names one.
+/// The version in the `_meta` of a request, if there is one.
 pub fn meta_version(params: Option<&RawJson>) -> Option<String> {
     let params = params?;
-    // Nearly every legacy message is done here, without parsing anything.
+    // Nearly every legacy message returns here, without parsing.
     if !params.may_say_version() {
         return None;
     }
-    // Member by member: a type that is read would take an array for an object.
+    // Looks up single members: serde would also read a struct from an array.
     let meta = members::find(params.bytes(), "_meta").value()?;
     let version = members::find(meta.get().as_bytes(), META_VERSION).value()?;
     serde_json::from_str(version.get()).ok()
 }
 
-/// The version that an `initialize` asks for.
+/// The version that an `initialize` requests.
 pub fn requested(message: &Message) -> Option<String> {
     #[derive(Deserialize)]
-    struct Params {
+    struct RequestedVersionParams {
         #[serde(rename = "protocolVersion")]
         version: String,
     }
     match message {
         Message::Request(request) if request.method == Method::Initialize => {
-            Some(request.params.as_ref()?.read::<Params>().ok()?.version)
+            Some(request.params.as_ref()?.read::<RequestedVersionParams>().ok()?.version)
         }
         _ => None,
     }
 }
 
-/// Whether a message's `_meta` has a version, of whatever type.
+/// Whether the `_meta` of a message has a version, even one of the wrong type.
 fn carries_version(params: Option<&RawJson>) -> bool {
     let Some(params) = params else { return false };
-    // Nearly every legacy message is done here.
+    // Nearly every legacy message returns here.
     if !params.may_say_version() {
         return false;
     }
-    // If there are several, one that has a version is enough: nobody is to guess which of them counts. A name that is no
-    // text hides nothing.
+    // If `_meta` is there more than once, one with a version is enough: servers differ in which one they read. A name
+    // that is not valid text does not stop the search.
     let mut carries = false;
     scan::each_as_written(std::str::from_utf8(params.bytes()).unwrap_or_default(), |_, name, value| {
         let is_meta = name.is_some_and(|name| name == "_meta");
-        carries |= is_meta && !matches!(members::find(value.as_bytes(), META_VERSION), Found::Absent);
+        carries |= is_meta && !matches!(members::find(value.as_bytes(), META_VERSION), MemberLookup::Absent);
         Some(())
     });
     carries
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_says_what_it_serves() {
+    fn an_endpoint_lists_the_versions_it_serves() {
         let legacy: Vec<_> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
         assert_eq!(served(Eras::Legacy), legacy);
         assert_eq!(served(Eras::Modern), [MODERN]);
@@ -224,10 +224,10 @@ mod tests {
         }
         assert!(!serves_exchanges("2027-01-01", Eras::Modern));
         let long = not_served(&"x".repeat(1000), Eras::Modern).to_rpc();
-        assert!(long.raw().bytes().len() < 300, "said back, but not at any length");
+        assert!(long.raw().bytes().len() < 300, "the version is repeated, but shortened");
     }
 
-    /// Params as they are in a message that was read.
+    /// Params as `Message::parse` returns them.
     fn read(params: &str) -> RawJson {
         let written = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
         match Message::parse(&written.into()) {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_tries_to_be_modern_is_not_taken_for_legacy() {
+    fn a_request_with_a_modern_mark_is_never_handled_as_legacy() {
         use Shape::{Batch, NoMessage, Notification, Request, Response};
         const M: Option<&str> = Some("2026-07-28");
         const L: Option<&str> = Some("2025-11-25");

@@ -1,8 +1,8 @@
-//! What can go wrong, in one vocabulary, and how it is said in JSON-RPC.
+//! Errors, and their form in JSON-RPC.
 //!
-//! [`Reason`] is the word that stands in `data.reason` of every error a client sees, in logs and in
-//! metrics; its JSON-RPC code is decided here and nowhere else. [`Error`] is what this crate returns.
-//! [`RpcError`] is a JSON-RPC error object, ours or one passed through untouched from a backend.
+//! [`Reason`] is the word in `data.reason` of every error that a client sees, in logs and in metrics; only this file
+//! assigns its JSON-RPC code. [`Error`] is the error of this crate and of the crates above it. [`RpcError`] is a
+//! JSON-RPC error object: our own, or one that a backend sent and that passes through unchanged.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::json::RawJson;
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $variant:ident = $word:literal, $code:literal;)*) => {
-        /// Why something was refused or failed. One word, the same everywhere.
+        /// Why something was refused or failed: one word, the same on the wire, in logs and in metrics.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[non_exhaustive]
         pub enum Reason {
@@ -31,7 +31,7 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// Every reason there is.
+            /// All reasons.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
         }
     };
@@ -40,7 +40,7 @@ macro_rules! reasons {
 reasons! {
     /// The body is not JSON.
     ParseError = "parse_error", -32700;
-    /// The body is JSON, but not a JSON-RPC message that may stand here.
+    /// The body is JSON, but not a JSON-RPC message that is allowed here.
     InvalidRequest = "invalid_request", -32600;
     /// An array where the session's revision has no batches.
     BatchNotAllowed = "batch_not_allowed", -32600;
@@ -54,15 +54,15 @@ reasons! {
     DuplicateRequestId = "duplicate_request_id", -32600;
     /// Params that the method cannot take.
     InvalidParams = "invalid_params", -32602;
-    /// A request outside of any session whose `_meta` lacks what it must say, or says it twice.
+    /// A request without a session whose `_meta` lacks a required member, or has a member twice.
     InvalidMeta = "invalid_meta", -32602;
     /// A `requestState` that is not ours, or not for this caller, request or time.
     InvalidRequestState = "invalid_request_state", -32602;
-    /// The session does not watch the resource that it wants to watch no more.
+    /// `resources/unsubscribe` for a resource to which the session is not subscribed.
     NotSubscribed = "not_subscribed", -32602;
     /// No task of that name belongs to the caller.
     TaskNotFound = "task_not_found", -32602;
-    /// A header that does not say what the body says.
+    /// A header that contradicts the body.
     HeaderMismatch = "header_mismatch", -32020;
     /// The client did not declare a capability that the request needs.
     MissingCapability = "missing_client_capability", -32021;
@@ -72,17 +72,17 @@ reasons! {
     SessionRequired = "session_required", -32602;
     /// No session of that name belongs to the caller.
     SessionNotFound = "session_not_found", -32001;
-    /// The session ended because nobody used it, or because it grew too old.
+    /// The session ended because it was idle for too long or grew too old.
     SessionExpired = "session_expired", -32001;
     /// The session was ended by its client.
     SessionDeleted = "session_deleted", -32001;
     /// The session was ended by an operator.
     SessionRevoked = "session_revoked", -32001;
-    /// The session was begun with another server than the one that is there now.
+    /// The session belongs to another server than the one that now runs here.
     SessionOfOtherServer = "session_of_other_server", -32001;
     /// No data session of that name belongs to the caller of an exchange.
     StateNotFound = "data_session_not_found", -31043;
-    /// The data session of an exchange ended because nobody used it, or because it grew too old.
+    /// The data session of an exchange ended because it was idle for too long or grew too old.
     StateExpired = "data_session_expired", -31043;
     /// The data session of an exchange was ended by its client.
     StateDeleted = "data_session_deleted", -31043;
@@ -108,17 +108,17 @@ reasons! {
     TooManyStates = "too_many_data_sessions", -31029;
     /// A state would hold more than it may.
     StateTooLarge = "state_too_large", -31029;
-    /// The metadata of a session would be larger than they may.
+    /// The metadata of a session would be larger than allowed.
     MetadataTooLarge = "metadata_too_large", -31029;
-    /// As many servers run behind us as may.
+    /// The gateway runs as many server processes as it may.
     TooManyProcesses = "too_many_processes", -31029;
     /// There are as many tasks as there may be, in all or of this caller.
     TooManyTasks = "too_many_tasks", -31029;
-    /// A state, or the record of a session, was changed by another since it was read.
+    /// Another writer changed the state, or the record of the session, after it was read.
     Conflict = "conflict", -31009;
-    /// The caller makes the server hold as much as it may, or all callers together do.
+    /// The server holds as many bytes as it may, for this caller or for all callers together.
     TooMuchHeld = "too_much_held", -31029;
-    /// The client does not read what it is sent, so nothing more is taken from it.
+    /// The client does not read its messages, so the server accepts no more requests from it.
     SlowReader = "slow_reader", -31029;
     /// A body larger than allowed.
     BodyTooLarge = "body_too_large", -32600;
@@ -130,7 +130,7 @@ reasons! {
     MethodNotFound = "method_not_found", -32601;
     /// An HTTP method this endpoint does not have.
     MethodNotAllowed = "method_not_allowed", -32600;
-    /// A request without the upgrade to a WebSocket where there is nothing else.
+    /// A request without the upgrade to a WebSocket at an endpoint that serves only WebSockets.
     UpgradeRequired = "upgrade_required", -32600;
     /// An `Accept` header that admits neither of our answers.
     NotAcceptable = "not_acceptable", -32600;
@@ -142,7 +142,7 @@ reasons! {
     HostNotAllowed = "host_not_allowed", -32600;
     /// The process ended, or is ending, before the answer came.
     Interrupted = "interrupted", -31010;
-    /// The server behind us cannot be reached or broke off.
+    /// The server behind the gateway cannot be reached, or closed the connection.
     BackendUnavailable = "backend_unavailable", -31011;
     /// No answer within the time allowed.
     TimedOut = "timed_out", -31012;
@@ -150,7 +150,7 @@ reasons! {
     Draining = "draining", -31010;
     /// The caller withdrew the request.
     Cancelled = "cancelled", -31010;
-    /// The client went away for good before it answered.
+    /// The client left for good before it answered.
     ClientGone = "client_gone", -31011;
     /// The store could not do its work.
     StoreUnavailable = "store_unavailable", -32603;
@@ -158,13 +158,13 @@ reasons! {
     Internal = "internal", -32603;
 }
 
-/// What a caller in this code base can do about an [`Error`].
+/// How a caller in this code base can react to an [`Error`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// There is no such thing, for this caller.
+    /// It does not exist, or not for this caller.
     NotFound,
-    /// There was, and it has ended.
+    /// It existed and has ended.
     Gone,
     /// A limit is reached; try later.
     Full,
@@ -207,17 +207,17 @@ impl Error {
         self
     }
 
-    /// The same once more, for another who waited for the same thing. The cause was logged with the first.
+    /// A copy for another task that waited for the same result. It has no cause: the first error was logged with it.
     pub fn again(&self) -> Self {
         Self { reason: self.reason, detail: self.detail.clone(), data: self.data.clone(), source: None }
     }
 
-    /// Why.
+    /// The reason.
     pub fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// What to do about it.
+    /// How to react to it.
     pub fn kind(&self) -> Kind {
         match self.reason {
             Reason::SessionNotFound | Reason::StateNotFound | Reason::TaskNotFound => Kind::NotFound,
@@ -266,7 +266,7 @@ impl Error {
 pub struct RpcError(RawJson);
 
 #[derive(Deserialize, Default)]
-struct Seen {
+struct CodeAndMessage {
     #[serde(default)]
     code: i64,
     #[serde(default)]
@@ -279,7 +279,7 @@ struct Carrying {
     data: Carried,
 }
 
-/// What our own errors carry beside their sentence.
+/// The `data` of our own errors.
 #[derive(Deserialize, Default)]
 struct Carried {
     #[serde(default)]
@@ -304,12 +304,12 @@ impl RpcError {
         Error::new(reason, message).to_rpc()
     }
 
-    /// A server behind that is gone did not take a request, so that it can be given to another.
+    /// The backend is gone and did not accept the request, so the request may be sent to another server.
     pub fn refused(message: &'static str) -> Self {
         Error::new(Reason::BackendUnavailable, message).with("refused", true).to_rpc()
     }
 
-    /// A server behind was lost after it took a request.
+    /// The backend was lost after it had accepted the request.
     pub fn server_lost() -> Self {
         Self::of(
             Reason::Interrupted,
@@ -317,7 +317,8 @@ impl RpcError {
         )
     }
 
-    /// The same for a request that no server took, so that it can be given to another.
+    /// Marks a [`Reason::BackendUnavailable`] error: no server accepted the request, so it may be sent to another
+    /// server.
     #[must_use]
     pub fn not_taken(self) -> Self {
         if !self.is(Reason::BackendUnavailable) || self.is_refused() {
@@ -328,12 +329,12 @@ impl RpcError {
         Self(RawJson::of(&error))
     }
 
-    /// Whether it is our own error for a reason.
+    /// Whether it is our own error with this reason.
     pub fn is(&self, reason: Reason) -> bool {
         self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()
     }
 
-    /// Whether the request was not taken.
+    /// Whether no server accepted the request.
     pub fn is_refused(&self) -> bool {
         self.carried().refused
     }
@@ -342,7 +343,7 @@ impl RpcError {
         self.0.read::<Carrying>().unwrap_or_default().data
     }
 
-    /// An error object somebody else wrote; it passes through as it is.
+    /// An error object that a peer wrote; it passes through unchanged.
     pub fn from_raw(raw: RawJson) -> Self {
         Self(raw)
     }
@@ -354,12 +355,12 @@ impl RpcError {
 
     /// Its code, or 0 if it has none.
     pub fn code(&self) -> i64 {
-        self.0.read::<Seen>().unwrap_or_default().code
+        self.0.read::<CodeAndMessage>().unwrap_or_default().code
     }
 
     /// Its sentence.
     pub fn message(&self) -> String {
-        self.0.read::<Seen>().unwrap_or_default().message
+        self.0.read::<CodeAndMessage>().unwrap_or_default().message
     }
 }
 

@@ -1,20 +1,20 @@
-//! The names of members that MCP puts into `_meta`, each written down once.
+//! The keys of MCP in `_meta`, each defined once.
 
 /// The version of a request, in its `_meta`.
 pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// What the client of a request can do, in its `_meta`.
+/// The capabilities of the client of a request, in its `_meta`.
 pub const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// Who the client of a request is, in its `_meta`.
 pub const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
-/// From which level on a request wants log messages, in its `_meta`.
+/// The lowest level of log messages that a request wants, in its `_meta`.
 pub const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// Who the server is, in the `_meta` of a result.
 pub const SERVER: &str = "io.modelcontextprotocol/serverInfo";
-/// Which listen a message belongs to, in its `_meta`.
+/// The id of the `subscriptions/listen` that a message belongs to, in its `_meta`.
 pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-/// Which task a message belongs to, in its `_meta`; revision 2025-11-25 only.
+/// The task that a message belongs to, in its `_meta`; revision 2025-11-25 only.
 pub const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
-/// Which key a session's server wants for a question, in the question's `_meta`; ours.
+/// The key that a session's server chooses for its question, in the question's `_meta`. Defined by Tenure, not by MCP.
 pub const INPUT_KEY: &str = "dev.tenure/inputKey";
-/// The token of a request that wants to hear of its progress, in its `_meta` and in the news of it.
+/// The progress token: in the `_meta` of a request, and in the progress notifications about it.
 pub const TOKEN: &str = "progressToken";

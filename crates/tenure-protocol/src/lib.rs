@@ -1,7 +1,7 @@
 //! The Model Context Protocol as pure functions: all revisions, no runtime, no input or output.
 //!
-//! Servers, gateways and clients share it, so that both sides read, refuse and write messages alike. Nothing here waits,
-//! looks at a clock or keeps state.
+//! Servers, gateways and clients use the same functions, so both sides read, refuse and write messages in the same way.
+//! Nothing here waits, reads a clock or keeps state.
 //!
 //! ```
 //! use tenure_protocol::{Era, Incoming, Message, Method};
@@ -13,23 +13,23 @@
 //! assert_eq!(era::belongs(Shape::Request, request.params.as_ref(), None), Era::Legacy);
 //! ```
 //!
-//! Read in this order: [`json`] (values that stay the bytes they were), [`message`] with [`method`], [`request_id`] and
-//! [`error`] (the envelope), [`revision`] and [`era`] (which rules hold for a message), [`params`] (what a rule needs of
-//! them), [`modern`] (requests without a session), [`translate`] (between the eras), [`data_session`] (state that clients
-//! name).
+//! Read in this order: [`json`] (values kept as their original bytes), [`message`] with [`method`], [`request_id`]
+//! and [`error`] (the envelope), [`revision`] and [`era`] (which rules apply to a message), [`params`] (single
+//! members that the rules need), [`modern`] (requests without a session), [`translate`] (from one era to the other),
+//! [`data_session`] (state that clients name in their requests).
 
-pub mod data_session;
-pub mod era;
-pub mod error;
 pub mod json;
-pub mod keys;
 pub mod message;
 pub mod method;
-pub mod modern;
-pub mod params;
 pub mod request_id;
+pub mod error;
 pub mod revision;
+pub mod era;
+pub mod params;
+pub mod keys;
+pub mod modern;
 pub mod translate;
+pub mod data_session;
 
 pub use era::{Era, Eras};
 pub use error::{Error, Kind, Reason, RpcError};

@@ -1,7 +1,7 @@
-//! The methods of MCP that a rule has to know, and all others by name.
+//! The methods of MCP.
 //!
-//! Only the methods that some rule treats apart have a variant of their own besides the frequent
-//! ones, which have one so that reading a message allocates nothing.
+//! A method has its own variant if some rule depends on it, or if it is frequent: then reading a message allocates
+//! nothing. All other methods are kept by name.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ macro_rules! methods {
                 }
             }
 
-            /// The name as it stands on the wire.
+            /// The name on the wire.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -87,7 +87,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// Whether a complete result of the method says how long a client may keep it, and for whom.
+/// Whether a complete result of the method carries `ttlMs` and `cacheScope`.
 pub fn is_cacheable(method: &Method) -> bool {
     matches!(
         method,
@@ -100,7 +100,7 @@ pub fn is_cacheable(method: &Method) -> bool {
     )
 }
 
-/// Whether a modern server may ask for more input during the method.
+/// Whether a modern server may answer the method with `input_required`.
 pub fn may_ask(method: &Method) -> bool {
     matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
 }

@@ -1,4 +1,4 @@
-//! What the params of requests and notifications say, read where a rule needs it; and whether a request may be repeated.
+//! Reads single members of the params of requests and notifications, and decides whether a request may be repeated.
 
 use std::sync::LazyLock;
 
@@ -22,14 +22,14 @@ pub fn cancelled_id(params: Option<&RawJson>) -> Option<RequestId> {
     RequestId::from_raw(params.bytes().slice_ref(cancelled.request_id.get().as_bytes()))
 }
 
-/// Whether a request that was cut off by the end of the process may be sent to the server once more.
+/// Whether a request that the end of the process interrupted may be sent to the server again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
-    /// It only reads, or doing it twice is the same as doing it once.
+    /// It only reads, or a second run has no further effect.
     Safe,
-    /// That depends on the tool, which says so in its annotations.
+    /// The annotations of the tool decide.
     AskTool,
-    /// It may have done something already.
+    /// The first run may have had effects.
     Never,
 }
 
@@ -53,7 +53,7 @@ pub fn repeat(method: &Method) -> Repeat {
     }
 }
 
-/// Whether a request says anything beside its params, such as the cookie of a data session.
+/// Whether a request has `_meta`, which may hold the cookie of a data session.
 pub fn has_meta(params: Option<&RawJson>) -> bool {
     params.is_some_and(|params| params.outline().is_some_and(|found| found.meta.or(found.misspelt).is_some()))
 }
@@ -63,16 +63,17 @@ pub fn tool_name(params: Option<&RawJson>) -> Option<String> {
     text_member(params, "name")
 }
 
-/// A member of params that is a text. Nothing, if a server may read another one there.
+/// A member of params that is a string; `None` if servers could read different values there.
 pub fn text_member(params: Option<&RawJson>, name: &str) -> Option<String> {
     let value = members::find_sent(params?.bytes(), name).value()?;
     serde_json::from_str(value.get()).ok()
 }
 
-/// The names of tools in a `tools/list` result that say they may be repeated, and the cursor of the next page.
+/// The names of the tools in a `tools/list` result whose annotations allow a repeated call, and the cursor of the
+/// next page.
 pub fn repeatable_tools(result: &RawJson) -> (Vec<String>, Option<String>) {
     #[derive(Deserialize)]
-    struct Page {
+    struct RepeatableToolsPage {
         #[serde(default)]
         tools: Vec<Tool>,
         #[serde(rename = "nextCursor", default)]
@@ -82,31 +83,31 @@ pub fn repeatable_tools(result: &RawJson) -> (Vec<String>, Option<String>) {
     struct Tool {
         name: String,
         #[serde(default)]
-        annotations: Hints,
+        annotations: ToolAnnotations,
     }
     #[derive(Deserialize, Default)]
-    struct Hints {
+    struct ToolAnnotations {
         #[serde(rename = "readOnlyHint", default)]
         read_only: bool,
         #[serde(rename = "idempotentHint", default)]
         idempotent: bool,
     }
-    let Ok(page) = result.read::<Page>() else { return (Vec::new(), None) };
+    let Ok(page) = result.read::<RepeatableToolsPage>() else { return (Vec::new(), None) };
     let safe = |tool: &Tool| tool.annotations.read_only || tool.annotations.idempotent;
     (page.tools.into_iter().filter(safe).map(|tool| tool.name).collect(), page.next)
 }
 
-/// The lists that may have changed, given what the server said at `initialize` before and says now.
+/// The lists that may have changed, by comparing the server's `initialize` result from before with the one from now.
 pub fn changed_lists(before: &RawJson, now: &RawJson) -> Vec<Method> {
     #[derive(Deserialize, Default)]
-    struct Said {
+    struct InitializeAnswer {
         #[serde(default)]
         capabilities: serde_json::Map<String, serde_json::Value>,
         #[serde(rename = "serverInfo", default)]
         server: serde_json::Value,
     }
-    let said = |result: &RawJson| result.read::<Said>().unwrap_or_default();
-    let (before, now) = (said(before), said(now));
+    let read = |result: &RawJson| result.read::<InitializeAnswer>().unwrap_or_default();
+    let (before, now) = (read(before), read(now));
     let lists = [
         ("tools", Method::ToolsListChanged),
         ("prompts", Method::PromptsListChanged),
@@ -114,7 +115,7 @@ pub fn changed_lists(before: &RawJson, now: &RawJson) -> Vec<Method> {
     ];
     let changed = |name: &str| {
         let (before_has, now_has) = (before.capabilities.get(name), now.capabilities.get(name));
-        // Another version of the server may list other things under the same capability.
+        // Another version of the server may have other lists under the same capability.
         before_has != now_has || (now_has.is_some() && before.server != now.server)
     };
     lists.into_iter().filter(|(name, _)| changed(name)).map(|(_, method)| method).collect()
@@ -123,30 +124,30 @@ pub fn changed_lists(before: &RawJson, now: &RawJson) -> Vec<Method> {
 /// The value of a progress notification's `progress`.
 pub fn progress_value(params: Option<&RawJson>) -> Option<f64> {
     #[derive(Deserialize)]
-    struct Params {
+    struct ProgressValueParams {
         progress: f64,
     }
-    params?.read::<Params>().ok().map(|params| params.progress)
+    params?.read::<ProgressValueParams>().ok().map(|params| params.progress)
 }
 
 /// The `uri` of a subscribe or unsubscribe request.
 pub fn subscription_uri(params: Option<&RawJson>) -> Option<String> {
     #[derive(Deserialize)]
-    struct Params {
+    struct SubscriptionParams {
         uri: String,
     }
-    params?.read::<Params>().ok().map(|params| params.uri)
+    params?.read::<SubscriptionParams>().ok().map(|params| params.uri)
 }
 
-/// The longest progress token that is taken. It comes back with every report of progress.
+/// The longest progress token that is accepted. Every progress notification repeats it.
 pub const MAX_TOKEN_BYTES: usize = RequestId::MAX_BYTES;
 
 static PROGRESS_TOKEN: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("progressToken"));
 
-/// Checks that the progress token of a request is one that can be sent back with every report.
+/// Checks that the progress token of a request is not too long to be repeated in every progress notification.
 ///
 /// # Errors
-/// When it is too long. Params that are shorter than that are not looked at.
+/// When it is too long. Params shorter than the limit are not parsed.
 pub fn check_progress_token(params: Option<&RawJson>) -> Result<(), Error> {
     let long = params.filter(|params| params.bytes().len() > MAX_TOKEN_BYTES);
     let Some(params) = long.filter(|params| PROGRESS_TOKEN.may_be_in(params.bytes())) else { return Ok(()) };
@@ -156,7 +157,7 @@ pub fn check_progress_token(params: Option<&RawJson>) -> Result<(), Error> {
     }
 }
 
-/// What a client is told whose progress token is too long.
+/// The error for a progress token that is too long.
 pub fn token_too_long() -> Error {
     let message = "The progress token must be a string or a number of at most 1024 bytes";
     Error::new(Reason::InvalidParams, message).with("limit", MAX_TOKEN_BYTES)
@@ -165,17 +166,17 @@ pub fn token_too_long() -> Error {
 /// The progress token of a request's `_meta`, raw.
 pub fn progress_token(params: Option<&RawJson>) -> Option<RawJson> {
     #[derive(Deserialize)]
-    struct Params<'a> {
+    struct ProgressTokenParams<'a> {
         #[serde(rename = "_meta", borrow)]
-        meta: Meta<'a>,
+        meta: ProgressTokenMeta<'a>,
     }
     #[derive(Deserialize)]
-    struct Meta<'a> {
+    struct ProgressTokenMeta<'a> {
         #[serde(rename = "progressToken", borrow)]
         token: &'a serde_json::value::RawValue,
     }
     let params = params?;
-    let read: Params<'_> = params.read().ok()?;
+    let read: ProgressTokenParams<'_> = params.read().ok()?;
     Some(RawJson::trusted(params.bytes().slice_ref(read.meta.token.get().as_bytes())))
 }
 
@@ -226,10 +227,10 @@ impl LogLevel {
 /// The `level` of `logging/setLevel` or of a log message.
 pub fn log_level(params: Option<&RawJson>) -> Option<LogLevel> {
     #[derive(Deserialize)]
-    struct Params {
+    struct LogLevelParams {
         level: String,
     }
-    LogLevel::parse(&params?.read::<Params>().ok()?.level)
+    LogLevel::parse(&params?.read::<LogLevelParams>().ok()?.level)
 }
 
 #[cfg(test)]

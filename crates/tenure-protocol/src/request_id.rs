@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 /// A JSON-RPC id exactly as its sender wrote it: a string or an integer.
 ///
-/// Comparison follows JSON, not bytes: `"a"` and `"\u0061"` are the same id. The raw form comes back
-/// to the sender byte for byte.
+/// Comparison follows JSON, not bytes: `"a"` and `"\u0061"` are the same id. The sender gets the raw form back byte for
+/// byte.
 #[derive(Clone)]
 pub struct RequestId {
     raw: Bytes,
@@ -16,10 +16,10 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// The longest id that is taken. It comes back with every message about its request.
+    /// The longest id that is accepted. Every message about the request repeats it.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Takes the raw JSON of an id; `None` if it is not a string or an integer, or longer than it may be.
+    /// Takes the raw JSON of an id; `None` if it is not a string or an integer, or is longer than [`Self::MAX_BYTES`].
     pub fn from_raw(raw: Bytes) -> Option<Self> {
         if raw.len() > Self::MAX_BYTES {
             return None;
@@ -91,7 +91,7 @@ impl std::hash::Hash for RequestId {
 
 impl fmt::Debug for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A client may choose an id of any length; a log line may not be.
+        // Shortened, because the client chooses the id and it goes into log lines.
         f.write_str(&String::from_utf8_lossy(&self.raw[..self.raw.len().min(64)]))
     }
 }

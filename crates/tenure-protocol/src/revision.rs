@@ -1,4 +1,5 @@
-//! The revisions of MCP that sessions speak, and what differs between them; the file that compares versions.
+//! The revisions of MCP that sessions speak, and the differences between them. Only this file, `era.rs` and
+//! `translate/features.rs` compare versions.
 
 use crate::error::{Error, Reason};
 
@@ -19,7 +20,7 @@ impl Revision {
     /// All of them, oldest first.
     pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
 
-    /// What a client gets that asks for a revision nobody knows.
+    /// The answer to a client that requests an unknown revision.
     pub const LATEST: Self = Self::V2025_11_25;
 
     /// The revision's name on the wire.
@@ -42,8 +43,8 @@ impl Revision {
         Self::parse(requested).unwrap_or(Self::LATEST)
     }
 
-    /// Streams start with an event that has an id and no data. Older SDK clients try to parse that
-    /// empty data as JSON, so they get none.
+    /// Streams start with an event that has an id and no data. Older SDK clients parse the empty data as JSON and fail,
+    /// so their streams start without that event.
     pub fn primes_streams(self) -> bool {
         self >= Self::V2025_11_25
     }
@@ -73,7 +74,7 @@ impl std::fmt::Display for Revision {
 /// The revision of the modern era; the first, and so far the only one.
 pub const MODERN: &str = "2026-07-28";
 
-/// What a client said, to be said back, but not at any length.
+/// The first 64 characters of a client's text, for an error that repeats it.
 pub(crate) fn cut(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -1,7 +1,7 @@
-//! The types of data sessions, the file with their shapes, and what servers and clients really say (A16.51).
+//! The types of data sessions, the schema file, and real messages of servers and clients agree (A16.51).
 //!
-//! The file is made from the types. What is said comes from the transcripts that the server's own tests hold byte for
-//! byte: every message fits the file, and the types read it and write it back without a loss.
+//! The file is generated from the types. The messages come from the transcripts of the server's own tests: every
+//! message fits the schema, and the types read it and write it back without loss.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -16,13 +16,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// The file, as it is.
+/// The schema file.
 fn file() -> Value {
     serde_json::from_str(&std::fs::read_to_string(root().join("docs/data-sessions.schema.json")).unwrap())
         .unwrap()
 }
 
-/// The same with lists of names in one order.
+/// The same value with sorted lists of names.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Array(mut values) => {
@@ -42,7 +42,7 @@ fn the_file_is_made_from_the_types() {
         let made = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
         std::fs::write(root().join("docs/data-sessions.schema.json"), made).unwrap();
     }
-    // By what it says: the order of its members depends on what else is built.
+    // Compared as values: the order of members depends on the features of the build.
     assert_eq!(sorted(file()), sorted(schema()), "`UPDATE_EXPECT=1` writes it anew");
 }
 
@@ -63,7 +63,7 @@ fn every_method_has_its_four_definitions() {
             assert!(of.len() >= 2, "{dialect}.{union}");
         }
     }
-    // What a definition refers to is there.
+    // Every reference leads to a definition.
     let text = file.to_string();
     for (at, _) in text.match_indices("#/$defs/") {
         let name = text[at + 8..].split('"').next().unwrap();
@@ -71,7 +71,7 @@ fn every_method_has_its_four_definitions() {
     }
 }
 
-/// Says what of a value does not fit a schema. Knows as much of JSON Schema as the file uses, and fails on the rest.
+/// Describes how a value does not fit a schema. Supports the keywords that the file uses, and fails on others.
 fn misfit(file: &Value, schema: &Value, value: &Value) -> Option<String> {
     let schema = match schema {
         Value::Bool(true) => return None,
@@ -164,7 +164,7 @@ fn held<T: Serialize + DeserializeOwned>(file: &Value, name: &str, message: &Val
     assert_eq!(serde_json::to_value(&read).unwrap(), *message, "{name} does not keep all of it");
 }
 
-/// What was said, as the transcripts of the server's tests have it: each request with its answer.
+/// The requests of a transcript of the server's tests, each with its answer.
 fn transcript(name: &str) -> Vec<(Value, Value)> {
     let text = std::fs::read_to_string(root().join("crates/tenure/tests/data/snapshots").join(name)).unwrap();
     let mut said: Vec<(Value, Value)> = Vec::new();
@@ -179,7 +179,7 @@ fn transcript(name: &str) -> Vec<(Value, Value)> {
     said
 }
 
-/// What a method of a dialect is called among the types, such as `Create`.
+/// The name of a dialect's method among the types, such as `Create`.
 fn method(dialect: &str, request: &Value) -> Option<String> {
     let prefix = match dialect {
         "strawman" => "session/",
@@ -211,7 +211,7 @@ fn what_servers_and_clients_say_fits_the_file_and_the_types() {
             metadata(&file, dialect, &request, &answer, reason);
             capability(&file, dialect, &answer);
             let Some(method) = method(dialect, &request) else { continue };
-            // What makes no sense is refused, and need not fit.
+            // Invalid requests are refused, and need not fit.
             if reason == "invalid_params" {
                 continue;
             }
@@ -255,7 +255,7 @@ fn metadata(file: &Value, dialect: &str, request: &Value, answer: &Value, reason
     }
 }
 
-/// Checks what a server offers.
+/// Checks the capability that a server offers.
 fn capability(file: &Value, dialect: &str, answer: &Value) {
     let offered = &answer["result"]["capabilities"];
     if !offered.is_object() {

@@ -1,14 +1,14 @@
 //! The MCP servers behind us: the port that in-process handlers, child processes and remote servers
 //! implement.
 //!
-//! A backend opens a [`Link`] per session. A link answers one request with one future; whatever else
-//! belongs to that request (progress, logs, questions to the client) goes through the request's own
-//! [`CallContext`], so that it lands on the right stream. What belongs to no request goes through the
-//! session's [`Outlet`].
+//! A backend opens a [`Link`] per session. A link answers one request with one future. Other messages of
+//! that request (progress, logs, questions to the client) go through the request's own [`CallContext`], so
+//! that they reach the right stream. Messages that belong to no request go through the session's
+//! [`Outlet`].
 //!
-//! A [`Responder`] is the same server as exchanges see it: requests that stand alone, without a session. `server/discover` and
-//! `subscriptions/listen` are requests like any other there: a listen acknowledges, speaks through the context of its call as
-//! long as it lasts, and is answered when it ends.
+//! A [`Responder`] is the same server for exchanges: it answers requests without a session. There `server/discover` and
+//! `subscriptions/listen` are requests like any other: a listen acknowledges, sends messages through the context of its
+//! call as long as it lasts, and is answered when it ends.
 
 pub mod probe;
 
@@ -24,13 +24,13 @@ use crate::port::BoxFuture;
 /// Why a link is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opening {
-    /// A client said `initialize`.
+    /// A client sent `initialize`.
     Fresh,
     /// A dormant session is woken; the handshake is replayed.
     Wake,
 }
 
-/// What a backend gets to open a link.
+/// The arguments for opening a link.
 #[derive(Debug)]
 pub struct Open {
     /// The params of `initialize` as the client sent them.
@@ -41,13 +41,13 @@ pub struct Open {
     pub opening: Opening,
     /// The endpoint that the session belongs to.
     pub route: Route,
-    /// Where messages go that belong to no request.
+    /// The outlet for messages that belong to no request.
     pub outlet: Outlet,
-    /// Where news goes that concerns every session of this endpoint.
+    /// The fan-out for news to every session of this endpoint.
     pub fanout: Fanout,
 }
 
-/// A link, and what the server said to `initialize`.
+/// A link, and the server's answer to `initialize`.
 pub struct Opened {
     /// The link.
     pub link: Box<dyn Link>,
@@ -80,8 +80,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Opens a link and does the handshake.
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>>;
 
-    /// The same server for requests without a session. `None`: it knows only sessions, and whoever needs the other
-    /// puts a bridge in front.
+    /// The same server for requests without a session. `None`: it supports sessions only, and a caller that needs a
+    /// responder puts a bridge in front of it.
     fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
         None
     }
@@ -111,46 +111,47 @@ pub trait Link: Send + Sync + 'static {
 ///
 /// 1. Every request is answered; one that the server does not know with -32601.
 /// 2. Calls know nothing of each other: nothing of one caller reaches another.
-/// 3. Dropping the future cancels the request, and the server hears of it.
-/// 4. What belongs to a request goes through its context, in order, before the answer.
-/// 5. A listen acknowledges before it says anything else.
-/// 6. A result may lack its `resultType`, what it says on caching, and the server's name: they are added.
-/// 7. After `close` nothing is left at the server that was kept for requests to come.
-/// 8. The error for a capability that the client did not declare (-32021) says which.
-/// 9. A request that is lost with the server ends with the reason `interrupted` if it may have been carried out, and
-///    with `backend_unavailable` if it was not, or if doing it twice does no harm.
+/// 3. Dropping the future cancels the request, and the server is told so.
+/// 4. Messages that belong to a request go through its context, in order, before the answer.
+/// 5. A listen acknowledges before it sends any other message.
+/// 6. A result may lack its `resultType`, its caching hints and the server's name: the runtime adds them.
+/// 7. After `close` the server holds nothing for later requests: no session, no process.
+/// 8. The error for a capability that the client did not declare (-32021) names the capability.
+/// 9. A request that is lost with the server ends with the reason `interrupted` if the server may have handled it, and
+///    with `backend_unavailable` if the server did not, or if handling it twice does no harm.
 pub trait Responder: Send + Sync + 'static {
     /// Answers a request. Its params are as the client sent them, with `_meta`.
     fn respond(&self, call: Call) -> BoxFuture<Reply>;
 
-    /// Whether the states in `input_required` results are the server's own affair: sealed and opened by it, and passed
-    /// on byte for byte. Otherwise they are sealed for it, and it gets back what it wrote.
+    /// Whether the server seals and opens the states in `input_required` results itself, so that they are passed on
+    /// byte for byte. Otherwise the runtime seals them, and the server gets back what it wrote.
     fn keeps_request_states(&self) -> bool {
         false
     }
 
-    /// Whether tasks are the server's own affair at an endpoint: it has none, or it makes them, and answers
-    /// `tasks/get`, `tasks/update` and `tasks/cancel` and listens to tasks itself. Otherwise its calls can become tasks
-    /// that are kept for it.
+    /// Whether the server keeps its tasks itself at an endpoint: it has no tasks, or it makes them and answers
+    /// `tasks/get`, `tasks/update`, `tasks/cancel` and listens for tasks. Otherwise its calls can become tasks that the
+    /// runtime keeps.
     fn keeps_tasks(&self, route: &Route) -> bool {
         let _ = route;
         false
     }
 
-    /// What the server is, for results that do not say so themselves.
+    /// The server's name and version, for results that do not contain them.
     fn server_info(&self) -> Option<RawJson> {
         None
     }
 
-    /// Lets go of what is kept for requests to come: sessions, processes. Said once, after the last call.
+    /// Frees everything that the server holds for later requests: sessions, processes. Called once, after the last
+    /// call.
     ///
     /// # Cancel safety
-    /// What has begun to end goes on ending.
+    /// Sessions and processes that have begun to end still end.
     fn close(&self) -> BoxFuture<()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Where news goes that concerns everybody. Said once, before the first call.
+    /// Gives the server the fan-out for news to all clients. Called once, before the first call.
     fn begin(&self, fanout: Fanout) {
         drop(fanout);
     }

@@ -1,11 +1,11 @@
-//! How much clients may make this process hold, in all and each of them.
+//! Limits how much of each resource all clients together, and each client alone, may use in this process.
 //!
-//! Every resource has a total. A peer gets what it asks for as long as enough stays free for all others: with a share of
-//! one half, at least as much as it holds itself. So one peer can never use up a total, and neither can many: each
-//! newcomer still finds room. What was taken is given back when the [`Taken`] is dropped.
+//! Every resource has a total. A peer gets more as long as enough stays free for all others: with a share of one half,
+//! at least as much as the peer holds itself. So neither one peer nor many can use up a total, and each new peer still
+//! finds room. Dropping a [`Taken`] gives its amount back.
 //!
-//! In: who asks ([`Peer`]) and for how much. Out: a [`Taken`], or [`Full`]. It never waits and does no I/O. Two atomic
-//! additions per take and per return; the lock is for connections that come, not for requests.
+//! In: the [`Peer`] and the amount. Out: a [`Taken`], or [`Full`]. It never waits and does no I/O. A take and a return
+//! cost two atomic additions each; only new connections and operators use the lock.
 
 mod unread;
 
@@ -23,13 +23,12 @@ use parking_lot::Mutex;
 
 pub use unread::Unread;
 
-/// What clients can make the server hold.
+/// A resource that clients use up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Resource {
-    /// Bytes of messages in memory: requests that are received or carried out, answers that are not read yet, events
-    /// that wait.
+    /// Bytes of messages in memory: requests being received or handled, unread answers, queued events.
     Memory,
-    /// Requests without a session that are carried out, listens not among them.
+    /// Running requests without a session, except listens.
     Calls,
     /// Listens of requests without a session.
     Listens,
@@ -37,12 +36,12 @@ pub enum Resource {
     Parked,
     /// Sessions in memory.
     Sessions,
-    /// Bytes in the store: of data sessions, and of what is left of those that have ended.
+    /// Bytes in the store: of data sessions and of their tombstones.
     Disk,
 }
 
 impl Resource {
-    /// Every resource there is.
+    /// Every resource.
     pub const ALL: [Self; 6] =
         [Self::Memory, Self::Calls, Self::Listens, Self::Parked, Self::Sessions, Self::Disk];
 
@@ -70,7 +69,7 @@ const COUNT: usize = Resource::ALL.len();
 #[derive(Clone, Debug)]
 pub struct BudgetLimits {
     totals: [usize; COUNT],
-    /// In percent of a total, if no other peer holds anything.
+    /// The percentage of a total that one peer may hold if no other peer holds anything.
     share: u32,
 }
 
@@ -97,13 +96,13 @@ impl BudgetLimits {
     }
 }
 
-/// Whose share something comes from: an address. IPv6 counts by network (/64), since one host has as many addresses of it
-/// as it likes.
+/// The owner of a share: a client's address. IPv6 addresses count by network (/64), because one host can use any
+/// address of its network.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(Option<IpAddr>);
 
 impl Peer {
-    /// The one client of a process without a network, and of an embedder that does not say who is calling.
+    /// The client of a process without a network, or of an embedder that does not name its callers.
     pub const UNKNOWN: Self = Self(None);
 
     /// The peer at this address.
@@ -141,7 +140,7 @@ pub struct Budget(Arc<Totals>);
 struct Totals {
     limits: BudgetLimits,
     used: [AtomicUsize; COUNT],
-    /// Looked at when a connection comes, and by operators.
+    /// Locked for new connections and for operators only.
     peers: Mutex<HashMap<Peer, Weak<Account>, RandomState>>,
 }
 
@@ -156,13 +155,13 @@ struct Account {
 /// How much of a resource is in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Usage {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// By all together.
+    /// Used by all peers together.
     pub used: usize,
-    /// How much there is.
+    /// The total.
     pub total: usize,
-    /// By whom, most first.
+    /// Used by each peer, the largest first.
     pub peers: Vec<(Peer, usize)>,
 }
 
@@ -172,13 +171,13 @@ impl Budget {
         Self(Arc::new(Totals { limits, ..Totals::default() }))
     }
 
-    /// The share of a peer. Everything that asks for the same peer gets the same one.
+    /// The share of a peer. All calls for the same peer return the same share.
     pub fn share(&self, peer: Peer) -> Share {
         let mut peers = self.0.peers.lock();
         if let Some(account) = peers.get(&peer).and_then(Weak::upgrade) {
             return Share(account);
         }
-        // As many entries of peers that are gone as the table has room for are kept, and no more.
+        // Entries of peers that are gone are removed only when the table is full.
         if peers.len() == peers.capacity() {
             peers.retain(|_, account| account.strong_count() > 0);
         }
@@ -192,7 +191,7 @@ impl Budget {
         Share(account)
     }
 
-    /// How much of everything is in use, and by whom.
+    /// The usage of every resource, with the peers that use it.
     pub fn usage(&self) -> Vec<Usage> {
         let accounts: Vec<Arc<Account>> = self.0.peers.lock().values().filter_map(Weak::upgrade).collect();
         let of = |resource: Resource| {
@@ -212,31 +211,31 @@ impl Budget {
 #[derive(Clone, Debug)]
 pub struct Share(Arc<Account>);
 
-/// There is not as much left as was asked for.
+/// The limit that a request for more would exceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Full {
-    /// Of all.
+    /// The total of all peers.
     InAll,
-    /// Of what the peer may hold.
+    /// The peer's own share.
     OfPeer,
 }
 
 impl Share {
-    /// Whose it is.
+    /// The peer that owns the share.
     pub fn peer(&self) -> Peer {
         self.0.peer
     }
 
-    /// Takes so much.
+    /// Takes this amount.
     ///
     /// # Errors
-    /// When there is not as much left. Then nothing is taken.
+    /// When it does not fit. Then nothing is taken.
     pub fn take(&self, resource: Resource, amount: usize) -> Result<Taken, Full> {
         self.0.add(resource, amount)?;
         Ok(Taken { account: Arc::clone(&self.0), resource, amount })
     }
 
-    /// Takes so much, whether or not it is there: for what is held already and must only be counted.
+    /// Takes this amount even if it does not fit: for something that is held already and only has to be counted.
     pub fn take_anyway(&self, resource: Resource, amount: usize) -> Taken {
         self.0.add_anyway(resource, amount);
         Taken { account: Arc::clone(&self.0), resource, amount }
@@ -257,13 +256,13 @@ impl Account {
         let (total, own) = self.add_anyway(resource, amount);
         let fits = self.fits(index, total, own);
         if fits.is_err() {
-            // Others may have been refused meanwhile that would have fitted. They ask for more than what is left too.
+            // Between the two steps other requests may have been refused that would have fitted. That is accepted.
             self.give_back(resource, amount);
         }
         fits
     }
 
-    /// What is used then, in all and by this peer.
+    /// Returns the new usage, of all peers and of this peer.
     fn add_anyway(&self, resource: Resource, amount: usize) -> (usize, usize) {
         let index = resource as usize;
         let total = self.totals.used[index].fetch_add(amount, Ordering::Relaxed);
@@ -283,18 +282,18 @@ impl Account {
             return Ok(());
         }
         let Some(free) = limit.checked_sub(total) else { return Err(Full::InAll) };
-        // One thing can always be had, however small the total.
+        // A peer may always hold one, however small its share of the total is.
         if own == 1 {
             return Ok(());
         }
         let share = self.totals.limits.share as usize;
-        // own / free ≤ share / (100 - share), so that a peer that is alone ends at its share of the total.
+        // own / free ≤ share / (100 - share): a peer that is alone can reach exactly its share of the total.
         let is_within = own.saturating_mul(100 - share) <= free.saturating_mul(share);
         if share == 100 || is_within { Ok(()) } else { Err(Full::OfPeer) }
     }
 }
 
-/// So much of a resource; given back when dropped.
+/// An amount of a resource; given back when dropped.
 #[derive(Debug)]
 #[must_use = "it is given back when it is dropped"]
 pub struct Taken {
@@ -304,20 +303,20 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Whose share it comes from.
+    /// The share that it was taken from.
     pub fn share(&self) -> Share {
         Share(Arc::clone(&self.account))
     }
 
-    /// How much it is.
+    /// The amount.
     pub fn amount(&self) -> usize {
         self.amount
     }
 
-    /// Makes it so much, more or less.
+    /// Changes the amount.
     ///
     /// # Errors
-    /// When there is not as much left. Then it stays as it is.
+    /// When the new amount does not fit. Then the old amount stays.
     pub fn resize(&mut self, amount: usize) -> Result<(), Full> {
         if amount > self.amount {
             self.account.add(self.resource, amount - self.amount)?;
@@ -328,7 +327,7 @@ impl Taken {
         Ok(())
     }
 
-    /// Makes it so much, whether or not it is there.
+    /// Changes the amount even if the new one does not fit.
     pub fn resize_anyway(&mut self, amount: usize) {
         if amount > self.amount {
             self.account.add_anyway(self.resource, amount - self.amount);

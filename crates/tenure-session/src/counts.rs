@@ -1,11 +1,11 @@
-//! Counts sessions, states or tasks, in all and by principal, and hands out seats up to the limits.
+//! Counts sessions, states or tasks, in total and by principal, and gives out [`CountGuard`]s up to the limits.
 //!
-//! A session counts from its creation to its end, awake or dormant. Those that an earlier process left in the store
-//! are counted in the background, page by page in key order; until that is done the count is low. Sessions come and go
-//! meanwhile. Therefore a writer announces a record here before it writes or removes it. From then on the writer keeps
-//! the count of that key, and the background passes over the key, whether or not it is on a page that was read before.
+//! A session counts from its creation to its end, awake or dormant. A background scan counts the records that an
+//! earlier process left in the store, page by page in key order; until it is done the count is too low. Records are
+//! written and removed during the scan. So a writer announces a key here before it writes or removes its record. From
+//! then on the writer counts that key, and the scan skips it, even if the scan has already read the page with the key.
 //!
-//! What states take in the store is counted the same way, in bytes and by the peer that made them (`weight`).
+//! The bytes of states in the store are counted in the same way, by the peer that made them (`weight`).
 
 mod weight;
 
@@ -24,24 +24,24 @@ use crate::limits::Limits;
 use crate::port::store::{Record, Space, Store, StoreError};
 use tenure_protocol::{Error, Reason};
 
-/// Records that are counted at a time.
+/// Records that the scan reads at a time.
 const PAGE: usize = 256;
 
 #[derive(Default)]
-pub(crate) struct Census {
+pub(crate) struct RecordCounter {
     counts: Mutex<Counts>,
 }
 
-/// Whose a record is, and what it takes in the store.
+/// The owner of a record, and its size in the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    /// Nobody's, if it is what is left of one that has ended: it takes room, and counts for nothing else.
+pub(crate) struct CountedRecord {
+    /// `None` for a tombstone: only its bytes are counted.
     pub(crate) principal: Option<Principal>,
     pub(crate) weight: Weight,
 }
 
-impl From<Principal> for Entry {
-    /// One whose bytes are not counted.
+impl From<Principal> for CountedRecord {
+    /// A record whose bytes are not counted.
     fn from(principal: Principal) -> Self {
         Self { principal: Some(principal), weight: Weight::NONE }
     }
@@ -51,51 +51,51 @@ impl From<Principal> for Entry {
 struct Counts {
     total: usize,
     by_principal: HashMap<Principal, usize, RandomState>,
-    /// Records of earlier processes are counted up to this key.
+    /// The scan has counted the records of earlier processes up to this key.
     counted: Option<SessionKey>,
     all_counted: bool,
-    /// Keys above `counted` that were announced since the start. Empty when all are counted.
+    /// Keys above `counted` that writers have announced. Empty when the scan is done.
     settled: HashSet<SessionKey, RandomState>,
     weights: Weights,
 }
 
-/// Which limit is reached.
+/// The limit that was reached.
 #[derive(Debug)]
 pub(crate) enum Full {
     InAll,
     OfPrincipal,
-    /// Of bytes.
+    /// A limit on bytes.
     Weight(budget::Full),
 }
 
-/// The right to hold one session; given back when dropped.
-pub(crate) struct Seat {
-    census: Arc<Census>,
-    entry: Entry,
-    /// The session is not over: it only sleeps, and counts on.
+/// One counted record. Dropping the guard removes the record from the count.
+pub(crate) struct CountGuard {
+    counter: Arc<RecordCounter>,
+    entry: CountedRecord,
+    /// The record stays in the store, so it stays counted when the guard is dropped.
     kept: bool,
 }
 
-/// A record that is about to be removed. It counts until [`Leaving::left`].
+/// A record that is about to be removed. It stays counted until [`Leaving::left`].
 #[must_use = "it counts until it has left"]
 pub(crate) struct Leaving<'a> {
-    census: &'a Census,
-    entry: Entry,
+    counter: &'a RecordCounter,
+    entry: CountedRecord,
 }
 
-impl Census {
-    /// One that counts bytes in this account.
+impl RecordCounter {
+    /// A counter that takes bytes from this budget.
     pub(crate) fn within(budget: Budget) -> Self {
         Self { counts: Mutex::new(Counts { weights: Weights::within(budget), ..Counts::default() }) }
     }
 
-    /// A seat for a new session, unless there are as many as there may be.
+    /// Counts a new session, unless a limit is reached.
     pub(crate) fn take(
         self: &Arc<Self>,
         key: SessionKey,
         principal: &Principal,
         limits: &Limits,
-    ) -> Result<Seat, Error> {
+    ) -> Result<CountGuard, Error> {
         let (max, per_principal) = (limits.max_sessions, limits.max_sessions_per_principal);
         self.try_take(key, principal, max, per_principal).map_err(|full| match full {
             Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may")
@@ -115,11 +115,11 @@ impl Census {
         principal: &Principal,
         max: usize,
         per_principal: usize,
-    ) -> Result<Seat, Full> {
+    ) -> Result<CountGuard, Full> {
         self.try_take_for(key, principal, Weight::NONE, max, per_principal)
     }
 
-    /// The same for one that takes so much in the store.
+    /// The same for a record with a size.
     pub(crate) fn try_take_for(
         self: &Arc<Self>,
         key: SessionKey,
@@ -127,7 +127,7 @@ impl Census {
         weight: Weight,
         max: usize,
         per_principal: usize,
-    ) -> Result<Seat, Full> {
+    ) -> Result<CountGuard, Full> {
         let mut counts = self.counts.lock();
         if counts.total >= max {
             return Err(Full::InAll);
@@ -139,40 +139,42 @@ impl Census {
         counts.settle(key);
         counts.add_one(principal);
         drop(counts);
-        Ok(self.seat(Entry { principal: Some(principal.clone()), weight }))
+        Ok(self.guard(CountedRecord { principal: Some(principal.clone()), weight }))
     }
 
-    /// A seat for a session that comes into the store without having been created here, whatever the limits say.
-    pub(crate) fn enter(self: &Arc<Self>, key: SessionKey, principal: &Principal) -> Seat {
+    /// Counts a session that is put into the store without being created here, even beyond the limits.
+    pub(crate) fn enter(self: &Arc<Self>, key: SessionKey, principal: &Principal) -> CountGuard {
         let mut counts = self.counts.lock();
         counts.settle(key);
         counts.add_one(principal);
         drop(counts);
-        self.seat(principal.clone().into())
+        self.guard(principal.clone().into())
     }
 
-    /// The seat of a session that was found in the store and may not be counted yet.
-    pub(crate) fn seat_of(self: &Arc<Self>, key: SessionKey, principal: &Principal) -> Seat {
-        let entry = Entry::from(principal.clone());
+    /// The guard of a session that was found in the store. The scan may not have counted it yet.
+    pub(crate) fn guard_of(self: &Arc<Self>, key: SessionKey, principal: &Principal) -> CountGuard {
+        let entry = CountedRecord::from(principal.clone());
         self.counts.lock().count_now(key, &entry);
-        self.seat(entry)
+        self.guard(entry)
     }
 
-    /// A session that was found in the store, and may not be counted yet, is about to be removed.
-    pub(crate) fn leaving(&self, key: SessionKey, entry: impl Into<Entry>) -> Leaving<'_> {
+    /// Announces that a record that was found in the store is about to be removed. The scan may not have counted it
+    /// yet.
+    pub(crate) fn leaving(&self, key: SessionKey, entry: impl Into<CountedRecord>) -> Leaving<'_> {
         let entry = entry.into();
         self.counts.lock().count_now(key, &entry);
-        Leaving { census: self, entry }
+        Leaving { counter: self, entry }
     }
 
-    /// A record that was found in the store, and may not be counted yet, is about to take so many bytes instead.
+    /// Announces that a record that was found in the store is about to have another size. The scan may not have counted
+    /// it yet.
     ///
     /// # Errors
-    /// When it grows and there is no room for that.
+    /// When the record grows and the new size does not fit.
     pub(crate) fn resizing(
         &self,
         key: SessionKey,
-        entry: &Entry,
+        entry: &CountedRecord,
         bytes: usize,
     ) -> Result<Resizing<'_>, budget::Full> {
         let mut counts = self.counts.lock();
@@ -182,15 +184,16 @@ impl Census {
         Ok(Resizing::new(self, entry.weight, bytes))
     }
 
-    fn seat(self: &Arc<Self>, entry: Entry) -> Seat {
-        Seat { census: Arc::clone(self), entry, kept: false }
+    fn guard(self: &Arc<Self>, entry: CountedRecord) -> CountGuard {
+        CountGuard { counter: Arc::clone(self), entry, kept: false }
     }
 
-    /// Counts the records that earlier processes left in a space. If the store fails, the next call goes on from there.
+    /// Runs the scan: counts the records that earlier processes left in a space. If the store fails, the next call goes
+    /// on from there.
     ///
     /// # Errors
     /// When the store fails.
-    pub(crate) async fn count<E: Into<Entry>>(
+    pub(crate) async fn count<E: Into<CountedRecord>>(
         &self,
         store: &dyn Store,
         space: Space,
@@ -209,15 +212,15 @@ impl Census {
         Ok(())
     }
 
-    /// The key after which nothing is counted yet; nothing if all is.
+    /// The key after which the scan goes on; `None` if the scan is done.
     #[expect(clippy::option_option, reason = "nothing to do, and everything to do")]
     fn uncounted(&self) -> Option<Option<SessionKey>> {
         let counts = self.counts.lock();
         (!counts.all_counted).then_some(counts.counted)
     }
 
-    /// Counts a record that an earlier process left; they come in key order.
-    fn found(&self, key: SessionKey, entry: Option<&Entry>) {
+    /// Counts one record of the scan. Records come in key order.
+    fn found(&self, key: SessionKey, entry: Option<&CountedRecord>) {
         let mut counts = self.counts.lock();
         counts.counted = Some(key);
         let is_settled = counts.settled.remove(&key);
@@ -240,21 +243,21 @@ impl Census {
 }
 
 impl Counts {
-    /// Makes the background pass over a key. True if it would not have.
+    /// Makes the scan skip a key. True if the scan would have counted it.
     fn settle(&mut self, key: SessionKey) -> bool {
         let had_its_turn = self.all_counted || self.counted.is_some_and(|last| key <= last);
         !had_its_turn && self.settled.insert(key)
     }
 
-    /// Counts a record that is in the store now, unless it is counted.
-    fn count_now(&mut self, key: SessionKey, entry: &Entry) {
+    /// Counts a record that is in the store, unless it is counted already.
+    fn count_now(&mut self, key: SessionKey, entry: &CountedRecord) {
         if self.settle(key) {
             self.add(entry);
         }
     }
 
-    /// Counts what is in the store already, so it is not asked whether it fits.
-    fn add(&mut self, entry: &Entry) {
+    /// Counts a record that is in the store already, even beyond the limits.
+    fn add(&mut self, entry: &CountedRecord) {
         self.weights.take_anyway(entry.weight);
         if let Some(principal) = &entry.principal {
             self.add_one(principal);
@@ -266,11 +269,11 @@ impl Counts {
         *self.by_principal.entry_ref(principal).or_insert(0) += 1;
     }
 
-    fn remove(&mut self, entry: &Entry) {
+    fn remove(&mut self, entry: &CountedRecord) {
         self.weights.give_back(entry.weight);
         let Some(principal) = &entry.principal else { return };
-        // Every removal follows an addition, so neither can fall below zero. Should that be wrong, a low count is
-        // better than a panic.
+        // Every removal follows an addition, so neither count can fall below zero. If that is wrong, a count that is
+        // too low is better than a panic.
         self.total = self.total.saturating_sub(1);
         if let Some(held) = self.by_principal.get_mut(principal) {
             *held -= 1;
@@ -281,30 +284,30 @@ impl Counts {
     }
 }
 
-impl Seat {
-    /// The session goes on without being in memory.
+impl CountGuard {
+    /// Drops the guard, and the record stays counted: it is in the store, but no longer in memory.
     pub(crate) fn keep(mut self) {
         self.kept = true;
     }
 }
 
-impl Drop for Seat {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         if !self.kept {
-            self.census.counts.lock().remove(&self.entry);
+            self.counter.counts.lock().remove(&self.entry);
         }
     }
 }
 
 impl Leaving<'_> {
-    /// It is gone.
+    /// The record was removed.
     pub(crate) fn left(self) {
-        self.census.counts.lock().remove(&self.entry);
+        self.counter.counts.lock().remove(&self.entry);
     }
 
-    /// It is over, and what is left of it takes so many bytes.
+    /// The record was replaced by a tombstone of this size.
     pub(crate) fn left_with(self, bytes: usize) {
-        let mut counts = self.census.counts.lock();
+        let mut counts = self.counter.counts.lock();
         counts.remove(&self.entry);
         counts.weights.take_anyway(Weight { bytes, ..self.entry.weight });
     }

@@ -1,17 +1,17 @@
 //! Which server a session belongs to, in a form that can be kept with the session: pure.
 //!
-//! A store outlives the command that used it. Without this a session that was begun with one server would be woken at
-//! whichever server is configured when its client comes back. A [`Fingerprint`] says how a server was configured. It
-//! holds a hash, because arguments and URLs may contain secrets, and a few words for logs.
+//! A store outlives the command that used it. Without a fingerprint, a session that began with one server would be
+//! woken with any other server that is configured when its client comes back. A [`Fingerprint`] says how a server was
+//! configured. It holds a hash, because arguments and URLs may contain secrets, and a few words for logs.
 //!
-//! Two servers are the same ([`compare`]) if either of these holds, because each changes alone in ordinary life:
+//! Two servers are the same ([`compare`]) if one of these conditions holds, because often only the other one changes:
 //! - They are configured in the same way. A server need not have a stable name: some draw a new one at each start.
-//! - They introduce themselves with the same name. A deploy changes the command (`foo@1.2` to `foo@1.3`, another
-//!   folder, one more argument), and moves from a program to a URL, without making another server of it. The version
-//!   that a server tells never counts.
+//! - They give the same name in `initialize`. A deploy may change the command (`foo@1.2` to `foo@1.3`, another folder,
+//!   one more argument), or replace a program by a URL, and it is still the same server. The server's version is not
+//!   compared.
 //!
-//! An endpoint that serves several servers as one has no name of its own. It stays the same as long as one of them is
-//! still there by the name that the configuration gives it: adding a server must not end the sessions with the others.
+//! An endpoint that merges several servers has no name of its own. It stays the same as long as one of its configured
+//! server names is still there: adding a server must not end the sessions with the others.
 
 use std::collections::HashMap;
 
@@ -24,34 +24,34 @@ use crate::id::{Route, hex};
 /// How a server behind an endpoint was configured.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct Fingerprint {
-    /// What people are shown: a program, or an address. It has no arguments and no secrets.
+    /// The text for people: a program or an address, without arguments and secrets.
     pub shown: String,
-    /// The hash of the configuration; nothing if it does not tell servers apart.
+    /// The hash of the configuration. `None` if the configuration does not distinguish servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The configured names of the servers that are served as one here.
+    /// The configured names of the merged servers; empty for a single server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
 }
 
 impl Fingerprint {
-    /// A server that this configuration leads to. The parts are hashed.
+    /// The fingerprint of a server with this configuration. The parts are hashed.
     pub fn of<'a>(shown: impl Into<String>, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut digest = Sha256::new().chain_update(b"tenure server\0");
         for part in parts {
-            // With its length, so that no two lists of parts are one text.
+            // With its length, so that different lists of parts never hash the same bytes.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
         Self { shown: shown.into(), digest: Some(hex(&digest.finalize()[..16])), members: Vec::new() }
     }
 
-    /// A server of which nothing is known but the name that it gives itself.
+    /// A server without a configuration: only the name that it gives itself is known.
     pub fn unconfigured(shown: impl Into<String>) -> Self {
         Self { shown: shown.into(), digest: None, members: Vec::new() }
     }
 
-    /// Several servers as one, by their configured names.
+    /// Several merged servers, by their configured names.
     pub fn merged(members: impl IntoIterator<Item = String>) -> Self {
         let mut members: Vec<_> = members.into_iter().collect();
         members.sort();
@@ -68,7 +68,7 @@ impl Fingerprint {
     }
 }
 
-/// The fingerprints of a process, by endpoint. An endpoint without one serves every session of its own.
+/// The fingerprints of a process, by endpoint. An endpoint without a fingerprint accepts every session of its own.
 #[derive(Clone, Debug, Default)]
 pub struct Fingerprints(HashMap<Route, Fingerprint>);
 
@@ -85,28 +85,28 @@ impl FromIterator<(Route, Fingerprint)> for Fingerprints {
     }
 }
 
-/// How the server of a session relates to the one that is there now.
+/// How the server that a session knew relates to the current one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relation {
-    /// It is the same, configured in the same way.
+    /// The same server with the same configuration.
     Same,
-    /// It is the same by its name, and configured in another way.
+    /// The same server by its name, with another configuration.
     Reconfigured,
-    /// It is another one.
+    /// Another server.
     Other,
 }
 
 /// A server as a session knew it, or as it is now: its fingerprint, and the name that it gave itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
+pub struct SeenServer<'a> {
     /// How it is configured.
     pub fingerprint: &'a Fingerprint,
     /// Its own name; `None` if it gave none.
     pub name: Option<&'a str>,
 }
 
-/// Compares the server that a session was last linked to with the one that is there now.
-pub fn compare(then: Seen<'_>, now: Seen<'_>) -> Relation {
+/// Compares the server that a session was last linked to with the current one.
+pub fn compare(then: SeenServer<'_>, now: SeenServer<'_>) -> Relation {
     let (old, new) = (then.fingerprint, now.fingerprint);
     if old.digest.is_some() && old.digest == new.digest {
         return Relation::Same;
@@ -114,11 +114,11 @@ pub fn compare(then: Seen<'_>, now: Seen<'_>) -> Relation {
     let is_same = match (old.members.is_empty(), new.members.is_empty()) {
         (true, true) => then.name.is_some() && then.name == now.name,
         (false, false) => old.members.iter().any(|member| new.members.contains(member)),
-        // One server became several, or several one: their tools have other names from then on.
+        // One server became several, or several became one: the tools have other names now.
         _ => false,
     };
     match is_same {
-        // Nothing but the name was ever known of it.
+        // Both have no configuration, so an equal name is all that can match.
         true if old.digest.is_none() && new.digest.is_none() => Relation::Same,
         true => Relation::Reconfigured,
         false => Relation::Other,
@@ -130,10 +130,10 @@ pub fn name_in(initialize_result: &RawJson) -> Option<String> {
     #[derive(Deserialize)]
     struct Introduced {
         #[serde(rename = "serverInfo")]
-        server: Implementation,
+        server: ServerInfo,
     }
     #[derive(Deserialize)]
-    struct Implementation {
+    struct ServerInfo {
         name: String,
     }
     initialize_result.read::<Introduced>().ok().map(|introduced| introduced.server.name)
@@ -175,8 +175,10 @@ mod tests {
             ((&one, Some("tenure")), (&ab, Some("tenure")), Other),
         ];
         for ((old, then), (new, now), expected) in table {
-            let relation =
-                compare(Seen { fingerprint: old, name: then }, Seen { fingerprint: new, name: now });
+            let relation = compare(
+                SeenServer { fingerprint: old, name: then },
+                SeenServer { fingerprint: new, name: now },
+            );
             assert_eq!(relation, expected, "{old:?} {then:?} and {new:?} {now:?}");
         }
     }

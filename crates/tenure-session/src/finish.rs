@@ -1,7 +1,7 @@
-//! Work that goes on when its caller leaves: a write, and the count that has to follow it.
+//! Work that goes on when its caller is dropped: a write, and the change of a count that has to follow it.
 //!
-//! The work is polled in its caller's own task. If the caller is dropped after the work has begun, the rest of it moves
-//! to a tracked task. A caller that stays pays for no task.
+//! The work is polled in its caller's own task. If the caller is dropped after the work has begun, the rest of the work
+//! moves to a tracked task. A caller that waits until the end costs no task.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,9 +11,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::port::BoxFuture;
 
-/// Does some work, to its end once it has begun. Work that was never polled is dropped.
+/// Runs `work`, and once it has begun, always to its end. Work that was never polled is dropped.
 ///
-/// If the caller has left, the output is dropped. An output that must be undone then does so in its `Drop`.
+/// If the caller is gone, the output is dropped. An output that must then be undone does that in its `Drop`.
 pub(crate) fn finish<T: Send + 'static>(
     tasks: &TaskTracker,
     work: impl Future<Output = T> + Send + 'static,
@@ -33,7 +33,7 @@ impl<T: Send + 'static> Future for Finish<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.has_begun = true;
-        // Taken out, so that work that panics is not polled again when this is dropped.
+        // Taken out of the field, so that work that panicked is not polled again by `drop`.
         let mut work = self.work.take().expect("it is polled until it is done, and no longer");
         let done = work.as_mut().poll(cx);
         if done.is_pending() {
@@ -46,7 +46,7 @@ impl<T: Send + 'static> Future for Finish<'_, T> {
 impl<T: Send + 'static> Drop for Finish<'_, T> {
     fn drop(&mut self) {
         let Some(work) = self.work.take().filter(|_| self.has_begun) else { return };
-        // Without a runtime the process is about to end, and all counts with it.
+        // Without a runtime the process is ending, and the counts end with it.
         if let Ok(runtime) = Handle::try_current() {
             self.tasks.spawn_on(async move { drop(work.await) }, &runtime);
         }

@@ -1,7 +1,7 @@
 //! Records that are a head in JSON and a body of raw bytes.
 //!
-//! Bytes: the format (1), the length of the head (4, big endian), the head, the body as it is. A reader takes any head
-//! whose format it knows, and passes over members that it does not know.
+//! Layout: the format (1 byte), the length of the head (4 bytes, big endian), the head, the body unchanged. A reader
+//! accepts any head whose format it knows, and ignores members that it does not know.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Serialize;
@@ -10,10 +10,10 @@ use tenure_protocol::RawJson;
 
 /// Why a record could not be read.
 #[derive(Debug)]
-pub(crate) enum Unreadable {
+pub(crate) enum UnreadableFrame {
     /// It has a newer format, this one.
     Newer(u8),
-    /// It is something else, or a part is missing.
+    /// It is not such a record, or a part is missing.
     Broken,
 }
 
@@ -28,13 +28,13 @@ pub(crate) fn encode(format: u8, head: &impl Serialize, body: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// The head, and the body as a part of the same bytes.
-pub(crate) fn decode<H: DeserializeOwned>(format: u8, bytes: &Bytes) -> Result<(H, Bytes), Unreadable> {
+/// Reads the head, and returns the body as a slice of the same buffer.
+pub(crate) fn decode<H: DeserializeOwned>(format: u8, bytes: &Bytes) -> Result<(H, Bytes), UnreadableFrame> {
     match bytes.first() {
-        Some(first) if *first == format => decode_parts(bytes).ok_or(Unreadable::Broken),
+        Some(first) if *first == format => decode_parts(bytes).ok_or(UnreadableFrame::Broken),
         // Every format is a control character; other bytes were written by another program.
-        Some(newer) if *newer > format && *newer < b' ' => Err(Unreadable::Newer(*newer)),
-        _ => Err(Unreadable::Broken),
+        Some(newer) if *newer > format && *newer < b' ' => Err(UnreadableFrame::Newer(*newer)),
+        _ => Err(UnreadableFrame::Broken),
     }
 }
 

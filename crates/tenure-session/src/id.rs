@@ -23,7 +23,7 @@ impl SessionId {
         Self(bytes)
     }
 
-    /// Reads the 32 hex digits of the wire form; anything else is not an id of ours.
+    /// Reads the 32 hex digits of the wire form. `None` for any other text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let text: &[u8; 32] = text.try_into().ok()?;
         let mut bytes = [0; 16];
@@ -33,7 +33,7 @@ impl SessionId {
         Some(Self(bytes))
     }
 
-    /// The wire form, as given to the owner of the session and to nobody else.
+    /// The wire form. Only the owner of the session may get it.
     pub fn expose(&self) -> String {
         hex(&self.0)
     }
@@ -48,7 +48,7 @@ impl SessionId {
         self.0
     }
 
-    /// The name under which stores know the session.
+    /// The session's key in stores.
     pub fn key(&self) -> SessionKey {
         let digest = Sha256::new().chain_update(b"tenure session\0").chain_update(self.0).finalize();
         let mut key = [0; 16];
@@ -56,11 +56,11 @@ impl SessionId {
         SessionKey(key)
     }
 
-    /// The name under which stores know something of this owner at this endpoint: the same secret of another owner, or
-    /// at another endpoint, leads elsewhere. `kind` keeps things of different kinds apart.
+    /// The key in stores of a record of this owner at this endpoint. The same secret gives another key for another
+    /// owner or another endpoint. `kind` separates the keys of different kinds of records.
     pub(crate) fn key_of_owner(&self, kind: &[u8], owner: &Principal, route: &Route) -> SessionKey {
         let mut hash = Sha256::new().chain_update(kind).chain_update(self.0);
-        // Length and presence stand in front, so that no two pairs of texts are the same bytes.
+        // Each text is prefixed with its presence and length, so that different pairs never hash the same bytes.
         for text in [owner.name(), route.name()] {
             hash.update([u8::from(text.is_some())]);
             let text = text.unwrap_or_default();
@@ -145,7 +145,7 @@ impl StreamId {
     }
 }
 
-/// A place in a session's event log: grows, has gaps, means nothing else. 0 is before everything.
+/// A position in a session's event log. Positions grow and have gaps; 0 is before the first event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Position(pub u64);
 
@@ -154,7 +154,7 @@ impl Position {
     pub const START: Self = Self(0);
 }
 
-/// Who the caller is, from verified credentials.
+/// The identity of a caller, from verified credentials.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal(Option<Arc<str>>);
 
@@ -162,7 +162,7 @@ impl Principal {
     /// The caller when no authentication is configured.
     pub const ANONYMOUS: Self = Self(None);
 
-    /// A caller whom verified credentials name.
+    /// A caller with the name from its verified credentials.
     pub fn named(name: &str) -> Self {
         Self(Some(name.into()))
     }
@@ -179,7 +179,7 @@ impl fmt::Debug for Principal {
     }
 }
 
-/// Which of several endpoints of a process a session belongs to, and so which server stands behind it.
+/// The endpoint of a process that a session belongs to. It decides which server the session uses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Route(Option<Arc<str>>);
 

@@ -1,8 +1,8 @@
-//! What a store keeps of a session: the record, and the tombstone that follows it.
+//! The records of sessions in a store: the session, and after its end a tombstone.
 //!
 //! The encoding is JSON with a format number. A reader takes any record whose format it knows and
-//! ignores members it does not know, so that an older process can read what a newer one wrote as long
-//! as the number is the same.
+//! ignores members it does not know, so that an older process can read the records of a newer one as
+//! long as the number is the same.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -14,19 +14,19 @@ use crate::port::clock::Time;
 
 const FORMAT: u32 = 1;
 
-/// What is kept under a session's key.
+/// The content of a record under a session's key.
 #[derive(Debug)]
-pub enum Kept {
+pub enum StoredSession {
     /// A session.
     Session(Box<SessionRecord>),
     /// The end of one.
     Tombstone(Tombstone),
 }
 
-/// A session, as far as it must outlive the process.
+/// The data of a session that must outlive the process.
 #[derive(Serialize, Deserialize, Debug, Clone)]
 pub struct SessionRecord {
-    /// The principal it answers to; `None` for anonymous.
+    /// The principal that owns it; `None` for anonymous.
     pub owner: Option<String>,
     /// The negotiated revision.
     pub revision: String,
@@ -38,7 +38,7 @@ pub struct SessionRecord {
     pub last_used: u64,
     /// The params of `initialize`, to be replayed when the session is woken.
     pub initialize: Box<RawValue>,
-    /// What the server answered.
+    /// The server's answer to `initialize`.
     pub initialize_result: Box<RawValue>,
     /// The log level the client asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,10 +46,10 @@ pub struct SessionRecord {
     /// Resources the client subscribed to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<String>,
-    /// The position of the last event of the standalone stream that some reader was given.
+    /// The position of the last event of the standalone stream that was delivered to a reader.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delivered: u64,
-    /// No stream of this number or a higher one was begun when this was written; 0 if that is not known.
+    /// When this was written, no stream with this or a higher number had begun; 0 if that is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub next_stream: u64,
     /// The endpoint it was begun at; `None` for the one without a name.
@@ -58,17 +58,17 @@ pub struct SessionRecord {
     /// The server that it was last linked to; `None` if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Fingerprint>,
-    /// The idle time in ms that the record's deadline was made with, 0 for none; missing if that is not known, or if the
-    /// session has one of its own.
+    /// The idle time of the limits, in ms, from which the record's deadline was computed; 0 for no limit. Missing if it
+    /// is not known, or if the session has its own idle time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
-    /// The idle time in ms of this session alone, 0 for none; missing if it follows the limits.
+    /// The session's own idle time in ms, 0 for no limit; missing if the session follows the limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// What operators, embedders and handlers attached.
+    /// Metadata from operators, embedders and handlers.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
-    /// What positions in event ids are enciphered with; missing in sessions from before there was such a thing.
+    /// The key that encrypts positions in event ids; missing in sessions of versions that did not encrypt them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_secret: Option<String>,
 }
@@ -78,13 +78,13 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The memory of an ended session.
+/// The record that remains of an ended session.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The principal it answered to; only that one is told why it ended.
+    /// The principal that owned it. Only this principal learns how the session ended.
     pub owner: Option<String>,
     /// How it ended.
-    pub end: End,
+    pub end: EndCause,
     /// When.
     pub at: u64,
 }
@@ -92,7 +92,7 @@ pub struct Tombstone {
 /// How a session ended.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum EndCause {
     /// By its client.
     Deleted,
     /// By time.
@@ -101,7 +101,7 @@ pub enum End {
     Revoked,
 }
 
-impl End {
+impl EndCause {
     /// The word for it in errors.
     pub fn reason(self) -> Reason {
         match self {
@@ -114,13 +114,13 @@ impl End {
 
 impl Tombstone {
     /// A tombstone for a session of `owner` that ends now.
-    pub fn new(owner: Option<&str>, end: End, now: Time) -> Self {
+    pub fn new(owner: Option<&str>, end: EndCause, now: Time) -> Self {
         Self { owner: owner.map(str::to_owned), end, at: now.0 }
     }
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenRecord<'a> {
     format: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<&'a SessionRecord>,
@@ -134,14 +134,14 @@ struct Format {
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct ReadRecord {
     session: Option<Box<SessionRecord>>,
     tombstone: Option<Tombstone>,
 }
 
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
+pub enum UnreadableRecord {
     /// Written by a newer version of this program.
     #[error("record format {0} is newer than {FORMAT}, the newest this version reads")]
     Newer(u32),
@@ -153,36 +153,37 @@ pub enum Unreadable {
 impl SessionRecord {
     /// The bytes to store.
     pub fn encode(&self) -> Bytes {
-        encode(&Written { format: FORMAT, session: Some(self), tombstone: None })
+        encode(&WrittenRecord { format: FORMAT, session: Some(self), tombstone: None })
     }
 }
 
 impl Tombstone {
     /// The bytes to store.
     pub fn encode(&self) -> Bytes {
-        encode(&Written { format: FORMAT, session: None, tombstone: Some(self) })
+        encode(&WrittenRecord { format: FORMAT, session: None, tombstone: Some(self) })
     }
 }
 
-fn encode(written: &Written<'_>) -> Bytes {
+fn encode(written: &WrittenRecord<'_>) -> Bytes {
     serde_json::to_vec(written).expect("a record has a JSON form").into()
 }
 
-impl Kept {
+impl StoredSession {
     /// Reads stored bytes.
     ///
     /// # Errors
     /// When they are not a record, or one of a newer format.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
-        let format: Format = serde_json::from_slice(bytes).map_err(|e| Unreadable::Broken(Some(e)))?;
+    pub fn decode(bytes: &[u8]) -> Result<Self, UnreadableRecord> {
+        let format: Format = serde_json::from_slice(bytes).map_err(|e| UnreadableRecord::Broken(Some(e)))?;
         if format.format > FORMAT {
-            return Err(Unreadable::Newer(format.format));
+            return Err(UnreadableRecord::Newer(format.format));
         }
-        let read: Read = serde_json::from_slice(bytes).map_err(|e| Unreadable::Broken(Some(e)))?;
+        let read: ReadRecord =
+            serde_json::from_slice(bytes).map_err(|e| UnreadableRecord::Broken(Some(e)))?;
         match (read.session, read.tombstone) {
             (Some(session), None) => Ok(Self::Session(session)),
             (None, Some(tombstone)) => Ok(Self::Tombstone(tombstone)),
-            _ => Err(Unreadable::Broken(None)),
+            _ => Err(UnreadableRecord::Broken(None)),
         }
     }
 }
@@ -194,8 +195,10 @@ mod tests {
     #[test]
     fn a_newer_writer_with_the_same_format_may_add_members() {
         let bytes = br#"{"format":1,"tombstone":{"owner":null,"end":"expired","at":5,"added":1},"more":[]}"#;
-        let Kept::Tombstone(read) = Kept::decode(bytes).unwrap() else { panic!("a tombstone") };
-        assert_eq!(read, Tombstone { owner: None, end: End::Expired, at: 5 });
+        let StoredSession::Tombstone(read) = StoredSession::decode(bytes).unwrap() else {
+            panic!("a tombstone")
+        };
+        assert_eq!(read, Tombstone { owner: None, end: EndCause::Expired, at: 5 });
     }
 
     /// As the first release wrote it.
@@ -203,14 +206,16 @@ mod tests {
 
     #[test]
     fn an_earlier_record_has_no_server_and_stays_as_it_is() {
-        let Kept::Session(read) = Kept::decode(EARLIER.as_bytes()).unwrap() else { panic!("a session") };
+        let StoredSession::Session(read) = StoredSession::decode(EARLIER.as_bytes()).unwrap() else {
+            panic!("a session")
+        };
         assert_eq!(read.server, None);
         assert_eq!(read.encode(), EARLIER);
     }
 
     #[test]
     fn an_earlier_reader_takes_a_record_with_a_server_and_drops_it_when_it_writes() {
-        /// What the first release knew.
+        /// The members that the first release knew.
         #[derive(Serialize, Deserialize)]
         struct Earlier {
             owner: Option<String>,
@@ -226,24 +231,26 @@ mod tests {
             format: u32,
             session: Earlier,
         }
-        let Kept::Session(mut record) = Kept::decode(EARLIER.as_bytes()).unwrap() else {
+        let StoredSession::Session(mut record) = StoredSession::decode(EARLIER.as_bytes()).unwrap() else {
             panic!("a session")
         };
         record.server = Some(Fingerprint::of("npx", [&b"npx"[..]]));
         let written = record.encode();
         assert!(written.windows(8).any(|part| part == br#""server""#));
-        let Kept::Session(read) = Kept::decode(&written).unwrap() else { panic!("a session") };
+        let StoredSession::Session(read) = StoredSession::decode(&written).unwrap() else {
+            panic!("a session")
+        };
         assert_eq!(read.server, record.server);
         let earlier: Whole = serde_json::from_slice(&written).unwrap();
         assert_eq!(earlier.format, 1);
         let over = serde_json::to_vec(&earlier).unwrap();
-        let Kept::Session(read) = Kept::decode(&over).unwrap() else { panic!("a session") };
+        let StoredSession::Session(read) = StoredSession::decode(&over).unwrap() else { panic!("a session") };
         assert_eq!(read.server, None);
     }
 
     #[test]
     fn an_earlier_reader_goes_by_the_deadline_of_a_session_with_a_time_of_its_own() {
-        /// What was known before sessions had times of their own.
+        /// The members of the version before sessions had their own idle times.
         #[derive(Serialize, Deserialize)]
         struct Earlier {
             #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,30 +262,34 @@ mod tests {
         struct Whole {
             session: Earlier,
         }
-        let Kept::Session(mut record) = Kept::decode(EARLIER.as_bytes()).unwrap() else {
+        let StoredSession::Session(mut record) = StoredSession::decode(EARLIER.as_bytes()).unwrap() else {
             panic!("a session")
         };
         assert_eq!(record.ttl_ms, None, "an earlier record follows the limits");
         record.ttl_ms = Some(7_200_000);
         record.metadata.insert("user_id".into(), "u1".into());
         let written = record.encode();
-        let Kept::Session(read) = Kept::decode(&written).unwrap() else { panic!("a session") };
+        let StoredSession::Session(read) = StoredSession::decode(&written).unwrap() else {
+            panic!("a session")
+        };
         assert_eq!((read.ttl_ms, &read.metadata), (Some(7_200_000), &record.metadata));
-        // Without `idle_ms` it has nothing to compare with its own limits, and leaves the deadline as it is.
+        // Without `idle_ms` an earlier reader cannot compare with its own limits, and does not change the deadline.
         let earlier: Whole = serde_json::from_slice(&written).unwrap();
         assert_eq!((earlier.session.idle_ms, earlier.session.metadata.len()), (None, 1));
-        // An earlier writer drops it; the session then follows the limits of whoever reads it.
+        // An earlier writer drops `ttl_ms`; the session then follows the limits of its next reader.
         record.ttl_ms = None;
         record.idle_ms = Some(1_800_000);
-        let Kept::Session(read) = Kept::decode(&record.encode()).unwrap() else { panic!("a session") };
+        let StoredSession::Session(read) = StoredSession::decode(&record.encode()).unwrap() else {
+            panic!("a session")
+        };
         assert_eq!((read.ttl_ms, read.idle_ms), (None, Some(1_800_000)));
     }
 
     #[test]
     fn a_newer_format_is_refused_by_name() {
-        let error = Kept::decode(br#"{"format":2,"anything":{}}"#).unwrap_err();
+        let error = StoredSession::decode(br#"{"format":2,"anything":{}}"#).unwrap_err();
         assert_eq!(error.to_string(), "record format 2 is newer than 1, the newest this version reads");
-        assert!(Kept::decode(b"{}").is_err());
-        assert!(Kept::decode(br#"{"format":1}"#).is_err());
+        assert!(StoredSession::decode(b"{}").is_err());
+        assert!(StoredSession::decode(br#"{"format":1}"#).is_err());
     }
 }

@@ -1,9 +1,9 @@
-//! Loops that run as long as the process does: one that panics is started again, and it is known how often.
+//! Background loops that run as long as the process. A loop that panics is restarted, and the restarts are counted.
 //!
-//! Nothing waits for such a loop, so without this nobody would notice that it is gone: sessions would not expire any
-//! more, and their records would stay for ever. Owns the pauses and the counts; the loop itself is made by a function,
-//! anew for each start, and what it works on has to be in order whenever it panics.
-//! In: that function. Out: a line in the log for every restart, and [`Loops`] for readiness and operators.
+//! No caller waits for such a loop, so a loop that died would not be noticed: sessions would no longer expire, and
+//! their records would stay for ever. Owns the pauses and the counts. A function makes the loop anew for each start;
+//! the loop's data must be consistent at every point where it can panic. In: that function. Out: a log line for every
+//! restart, and [`Loops`] for readiness and operators.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -16,32 +16,32 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long after a panic a loop is started again at first, and at last: it doubles, so that no loop can spin.
+/// The first and the longest pause between a panic and the restart. It doubles, so that no loop can spin.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A restart is told of for this long, and a loop that has run for so long begins with the first pause again.
+/// A restart is reported for this long. A loop that has run for this long begins with the first pause again.
 const RECENT: Duration = Duration::from_secs(5 * 60);
 
-/// How many things one loop passes over at most.
+/// The most items that one loop skips.
 const MOST_AVOIDED: usize = 64;
 
-/// The loops of a process, or of a part of it. Clones are the same.
+/// The loops of a process, or of a part of it. Clones share the same table.
 #[derive(Clone, Default)]
-pub struct Loops(Arc<Mutex<Known>>);
+pub struct Loops(Arc<Mutex<LoopTable>>);
 
 #[derive(Default)]
-struct Known {
+struct LoopTable {
     loops: Vec<Loop>,
-    /// Those of other parts of the process.
+    /// The loops of other parts of the process.
     parts: Vec<Loops>,
 }
 
-/// One loop, or several of the same name.
+/// One loop, or several with the same name.
 struct Loop {
     name: &'static str,
     restarts: u64,
-    /// Those of the name that wait to be started again.
+    /// How many of them wait for their restart.
     down: usize,
     panicked: Option<Instant>,
 }
@@ -49,30 +49,30 @@ struct Loop {
 /// How a loop is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoopInfo {
-    /// What it does, in few words.
+    /// What it does, in a few words.
     pub name: &'static str,
-    /// How often it panicked and was started again, or is about to be.
+    /// How often it panicked. Each panic is followed by a restart.
     pub restarts: u64,
-    /// Whether it waits to be started again.
+    /// Whether it waits for its restart.
     pub is_down: bool,
-    /// How long ago it panicked last.
+    /// How long ago the last panic was.
     pub panicked: Option<Duration>,
 }
 
-/// How all loops are doing, with words for operators where something is wrong.
+/// The state of all loops, with a text for operators if something is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LoopState {
-    /// Nothing to say.
+    /// All run, without a recent restart.
     Well,
-    /// All run, and some were started again not long ago.
+    /// All run, and some were restarted recently.
     Restarted(String),
-    /// Some wait to be started again.
+    /// Some wait for their restart.
     Down(String),
 }
 
 impl Loops {
-    /// Has the loops of another part of the process among these, also those that come later. Parts must not have each
-    /// other.
+    /// Includes the loops of another part of the process, also those that it adds later. Two parts must not include
+    /// each other.
     pub fn include(&self, part: &Self) {
         self.0.lock().parts.push(part.clone());
     }
@@ -107,8 +107,8 @@ impl Loops {
         if recent.is_empty() { LoopState::Well } else { LoopState::Restarted(words(recent)) }
     }
 
-    /// Runs a loop until it returns, and starts it again whenever it panics, until it is stopped. To be spawned through a
-    /// tracker.
+    /// Runs a loop until it returns, and restarts it after every panic, until it is stopped. The caller spawns this on
+    /// a tracker.
     pub fn keep<F, R>(
         &self,
         name: &'static str,
@@ -119,14 +119,14 @@ impl Loops {
         F: FnMut() -> R + Send + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        // Known from the start, so that operators see what runs and not only what failed.
+        // Entered before the first start, so that operators see every loop, not only those that failed.
         self.change(name, |_| {});
         let loops = self.clone();
         async move {
             let mut pause = FIRST_PAUSE;
             loop {
                 let began = Instant::now();
-                // In a block, because making it may panic too.
+                // In a block, because `begin` may panic too.
                 let run = AssertUnwindSafe(async { begin().await }).catch_unwind();
                 let Err(panic) = run.await else { return };
                 if began.elapsed() >= RECENT {
@@ -135,7 +135,7 @@ impl Loops {
                 let down = Down::new(&loops, name);
                 tracing::error!(
                     name, restarts = down.restarts, again_in = ?pause, panic = message(&*panic),
-                    "a background loop panicked; it is started again"
+                    "a background loop panicked; it will be restarted"
                 );
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
@@ -157,7 +157,7 @@ impl Loops {
     }
 }
 
-/// A loop that waits to be started again; dropped, it is, or the process stops.
+/// A loop that waits for its restart. Dropped when the loop restarts, or the process stops.
 struct Down<'a> {
     loops: &'a Loops,
     name: &'static str,
@@ -182,12 +182,12 @@ impl Drop for Down<'_> {
     }
 }
 
-/// What a loop had in hand when it panicked. It is passed over from then on: the loop would panic at it again, and what
-/// comes behind it would never have its turn.
+/// The items that a loop was handling when it panicked. The loop skips them from then on: it would panic at them again,
+/// and never reach the items behind them.
 pub(crate) struct Avoided<K>(Mutex<VecDeque<K>>);
 
 impl<K: Copy + PartialEq> Avoided<K> {
-    /// Takes something in hand until the guard is dropped; nothing if it is to be passed over.
+    /// Marks an item as being handled until the guard is dropped. `None` if the item must be skipped.
     pub(crate) fn take(&self, key: K) -> Option<InHand<'_, K>> {
         let is_avoided = self.0.lock().contains(&key);
         (!is_avoided).then_some(InHand { avoided: self, key })
@@ -200,7 +200,7 @@ impl<K> Default for Avoided<K> {
     }
 }
 
-/// Something that is being dealt with.
+/// An item that is being handled.
 pub(crate) struct InHand<'a, K: Copy + PartialEq> {
     avoided: &'a Avoided<K>,
     key: K,
@@ -210,7 +210,7 @@ impl<K: Copy + PartialEq> Drop for InHand<'_, K> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut avoided = self.avoided.0.lock();
-            // So many faults are not those of single things; then the oldest gets another chance.
+            // With so many panics the items are probably not the cause, so the oldest one may be handled again.
             if avoided.len() == MOST_AVOIDED {
                 avoided.pop_front();
             }
@@ -219,7 +219,7 @@ impl<K: Copy + PartialEq> Drop for InHand<'_, K> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something that is no text")

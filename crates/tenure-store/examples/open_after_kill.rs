@@ -1,8 +1,8 @@
-//! How long a store takes to open after a kill, and how much memory: what its journals hold is read again.
+//! Measures how long a store takes to open after a kill, and how much memory: opening reads its journals again.
 //!
 //! ```text
-//! cargo run --example open_after_kill -- fill FOLDER 512    # writes so many MiB that say the same thing, and dies
-//! cargo run --example open_after_kill -- open FOLDER        # opens what that left
+//! cargo run --example open_after_kill -- fill FOLDER 512    # writes this many MiB of repeated text, and dies
+//! cargo run --example open_after_kill -- open FOLDER        # opens the store that this left
 //! ```
 
 #![expect(clippy::print_stdout, reason = "the figures are what it is for")]
@@ -14,10 +14,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use tenure_session::id::{NodeId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{NewEvent, Place, Store};
+use tenure_session::port::store::{EntryPlace, NewEvent, Store};
 use tenure_store::disk::{Disk, Sync};
 
-/// Events of one write.
+/// Events in one write.
 const TOGETHER: usize = 16;
 
 const EVENT_BYTES: usize = 16 << 10;
@@ -38,14 +38,14 @@ async fn fill(folder: &Path, mib: usize) -> Result<(), Box<dyn std::error::Error
     let session = SessionKey::from_bytes([1; 16]);
     let epoch = store.claim(session, NodeId::random(), None).await?;
     let body = Bytes::from("the same thing again. ".repeat(EVENT_BYTES / 22));
-    let event = NewEvent { stream: StreamId::new(0), body, place: Place::Middle, at: Time(1_000) };
+    let event = NewEvent { stream: StreamId::new(0), body, place: EntryPlace::Middle, at: Time(1_000) };
     let (start, writes) = (Instant::now(), (mib << 20) / (TOGETHER * EVENT_BYTES));
     for _ in 0..writes {
         store.append(session, epoch, vec![event.clone(); TOGETHER]).await?;
     }
     let rate = writes as f64 / start.elapsed().as_secs_f64();
     println!("{mib} MiB: {rate:.0} writes per second; at most {} of memory", most_memory()?);
-    // As a kill does: nothing is closed.
+    // Like a kill: nothing is closed.
     std::process::abort()
 }
 
@@ -57,7 +57,7 @@ fn open(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// As the kernel says it.
+/// The peak memory of this process, as the kernel reports it.
 fn most_memory() -> std::io::Result<String> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,8 +1,8 @@
-//! A store of one's own: the whole port, over the tables that an engine with transactions would have.
+//! A store of your own: the whole port, over the tables that an engine with transactions would have.
 //!
-//! The tables are maps and every method is one transaction, for which a lock stands here. In front of another engine the
-//! tables, their keys and what each method does to them stay the same; `docs/own-store.md` goes through them.
-//! `cargo run -p tenure-store --example own_store` holds it against the contract, and so does `tests/contract.rs`.
+//! The tables are maps and every method is one transaction, for which a lock stands in here. With another engine, the
+//! tables, their keys and the steps of each method stay the same; `docs/own-store.md` explains them.
+//! `cargo run -p tenure-store --example own_store` runs the contract suite, and so does `tests/contract.rs`.
 
 #![expect(clippy::print_stdout, reason = "an example says how it went")]
 
@@ -15,8 +15,9 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record,
-    RecordKey, SavedLog, SavedStream, Space, Store, StoreError, Stored, Stretch, Survey, Surveyed, Version,
+    EntryPlace, Epoch, Event, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
+    SavedStream, Space, Store, StoreCapabilities, StoreDurability, StoreError, Stored, StreamEvents, Survey,
+    Surveyed, Version,
 };
 
 #[tokio::main]
@@ -35,13 +36,13 @@ pub(crate) struct OwnStore {
 struct Tables {
     /// By space and key, with an index of deadlines where there are many.
     records: BTreeMap<RecordKey, Record>,
-    /// By session. An owner that gave it back leaves its epoch, which is not used again.
+    /// By session. A released session keeps its epoch, so that the epoch is never used again.
     owners: BTreeMap<SessionKey, (Option<NodeId>, Epoch)>,
     /// By session.
     logs: BTreeMap<SessionKey, Log>,
     /// By session and number: streams that are open or have events.
     streams: BTreeMap<(SessionKey, StreamId), Stream>,
-    /// By session and position, so in the order in which they came and are forgotten.
+    /// By session and position: the order in which they arrived and are trimmed.
     events: BTreeMap<(SessionKey, Position), (StreamId, Event)>,
     /// One sequence for versions, epochs and positions: they grow, and may have gaps.
     last: u64,
@@ -69,7 +70,7 @@ impl Tables {
         self.last
     }
 
-    /// Clauses 1 to 4: a write names what it believes to be there, and changes nothing if that is not so.
+    /// Clauses 1 to 4: a write names the version it expects, and changes nothing if another one is there.
     fn expect(&self, key: &RecordKey, expected: Expected) -> Result<(), StoreError> {
         let current = self.records.get(key).map(|record| record.version);
         let found = current.map_or(Expected::Absent, Expected::Version);
@@ -146,12 +147,12 @@ impl Tables {
         log.tail = position;
         log.next_stream = log.next_stream.max(event.stream.number() + 1);
         let stream = self.streams.entry((session, event.stream)).or_default();
-        if event.place == Place::Note {
+        if event.place == EntryPlace::Note {
             stream.note = Some(event.body);
             return position;
         }
         stream.last = position;
-        stream.ended = event.place == Place::End;
+        stream.ended = event.place == EntryPlace::End;
         if stream.ended {
             stream.note = None;
         }
@@ -166,14 +167,14 @@ impl Tables {
         session: SessionKey,
         after: Position,
     ) -> impl Iterator<Item = (StreamId, &Event)> + use<'_> {
-        // After the last position there is nothing, and no range that begins behind its end.
+        // After the last possible position there are no events; a range that starts after its end would panic.
         let first = after.0.checked_add(1).map(|first| (session, Position(first)));
         let found = first.map(|first| self.events.range(first..=(session, Position(u64::MAX))));
         found.into_iter().flatten().map(|(_, (stream, event))| (*stream, event))
     }
 
-    /// Clauses 10, 19 and 20. A stream that is gone was trimmed as far as anything of its session was.
-    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: ReadLimit) -> Stretch {
+    /// Clauses 10, 19 and 20. A stream that is gone reports the trimmed position of its session.
+    fn read(&self, session: SessionKey, stream: StreamId, after: Position, limit: ReadLimit) -> StreamEvents {
         let mut events: Vec<Event> = Vec::new();
         let mut bytes = 0;
         let of_stream = self.after(session, after).filter(|(of, _)| *of == stream);
@@ -186,12 +187,12 @@ impl Tables {
         }
         let of_log = self.logs.get(&session).map_or(Position::START, |log| log.trimmed);
         let trimmed = self.streams.get(&(session, stream)).map_or(of_log, |stream| stream.trimmed);
-        Stretch { events, trimmed }
+        StreamEvents { events, trimmed }
     }
 
-    fn kept(&self, session: SessionKey) -> Kept {
+    fn kept(&self, session: SessionKey) -> KeptEvents {
         let events = || self.after(session, Position::START).map(|(_, event)| event);
-        Kept {
+        KeptEvents {
             events: events().count(),
             bytes: events().map(|event| event.body.len()).sum(),
             oldest: events().next().map(|event| event.at),
@@ -199,9 +200,9 @@ impl Tables {
         }
     }
 
-    /// Clause 11. Both marks are written with the removals: a reader that misses an event has to learn of it.
-    fn trim(&mut self, session: SessionKey, keep: Keep) -> Kept {
-        let Kept { mut events, mut bytes, .. } = self.kept(session);
+    /// Clause 11. Both trimmed positions are written with the removals: a reader that misses an event must learn of it.
+    fn trim(&mut self, session: SessionKey, keep: Keep) -> KeptEvents {
+        let KeptEvents { mut events, mut bytes, .. } = self.kept(session);
         loop {
             let oldest = self.after(session, Position::START).next();
             let Some((stream, event)) = oldest.map(|(stream, event)| (stream, event.clone())) else { break };
@@ -211,8 +212,8 @@ impl Tables {
             (events, bytes) = (events - 1, bytes - event.body.len());
             self.events.remove(&(session, event.position));
             self.logs.entry(session).or_default().trimmed = event.position;
-            // A stream whose end is forgotten is gone; what the log says of all streams stands for it.
-            if event.place == Place::End {
+            // A stream whose end was trimmed is removed; the trimmed position of the log stands for it.
+            if event.place == EntryPlace::End {
                 self.streams.remove(&(session, stream));
             } else if let Some(stream) = self.streams.get_mut(&(session, stream)) {
                 stream.trimmed = event.position;
@@ -242,13 +243,13 @@ impl Tables {
     /// Clauses 15 and 21.
     fn restore(&mut self, session: SessionKey, saved: SavedLog, now: Time) {
         self.forget(session);
-        // The store that it comes from may have given out more positions since it was saved, and clients hold them. All
-        // stores number from 2048 for each millisecond at most, so that of this moment is ahead of all of them.
+        // The store that the log was saved from may have given out more positions since, and clients hold them. Every
+        // store gives out at most 2048 numbers per millisecond, so the number of this moment is above all of them.
         self.last = self.last.max(now.0 << 11);
         let mut log = Log { trimmed: saved.trimmed, next_stream: saved.next_stream, ..Log::default() };
         for SavedStream { stream: id, note, trimmed, events } in saved.streams {
             let last = events.last().map_or(trimmed, |event| event.position);
-            let ended = events.last().is_some_and(|event| event.place == Place::End);
+            let ended = events.last().is_some_and(|event| event.place == EntryPlace::End);
             log.tail = log.tail.max(last);
             self.streams.insert((session, id), Stream { last, trimmed, ended, note });
             let events = events.into_iter().map(|event| ((session, event.position), (id, event)));
@@ -258,7 +259,7 @@ impl Tables {
     }
 }
 
-/// An answer that is there already. An engine elsewhere returns a future that waits for it.
+/// An answer that is ready. A remote engine returns a future that waits for its answer.
 fn done<T: Send + 'static>(outcome: Result<T, StoreError>) -> Stored<T> {
     Box::pin(ready(outcome))
 }
@@ -323,11 +324,11 @@ impl Store for OwnStore {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         done(Ok(self.tables.lock().read(session, stream, after, limit)))
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         done(Ok(self.tables.lock().trim(session, keep)))
     }
 
@@ -351,8 +352,12 @@ impl Store for OwnStore {
         done(Ok(()))
     }
 
-    /// Clause 16: what is said here is what a client may rely on.
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { durability: Durability::Process, max_batch: 1024, max_value_bytes: usize::MAX }
+    /// Clause 16: clients may rely on these values.
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            durability: StoreDurability::Process,
+            max_batch: 1024,
+            max_value_bytes: usize::MAX,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A store that can be closed while others still hold it.
 //!
-//! Owns the only lasting reference to an engine. Closing gives that up, so that the engine writes its last and lets go
-//! of its files, and another process can open it. Callers that still ask are told that the store is not available.
+//! Owns the only lasting reference to an engine. Closing drops that reference, so the engine finishes its writes and
+//! closes its files, and another process can open the store. Later calls get `StoreError::Unavailable`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,42 +11,42 @@ use parking_lot::RwLock;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
+    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
+    StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
 };
 
-/// How long operations under way may take when the store is closed.
+/// How long closing waits for operations under way.
 const LAST_OPERATIONS: Duration = Duration::from_secs(5);
 
-/// A store around a store, which it lets go of when it is closed.
+/// Wraps a store and drops it on `close`.
 pub struct Closable {
     engine: RwLock<Option<Arc<dyn Store>>>,
-    capabilities: Capabilities,
-    /// Others may hold the engine, and go on with it when it is closed here.
+    capabilities: StoreCapabilities,
+    /// Other owners may hold the engine and keep using it after it is closed here.
     is_lent: bool,
 }
 
 impl Closable {
-    /// A store that is open.
+    /// Wraps an open engine that has no other owner.
     pub fn new(engine: Arc<dyn Store>) -> Self {
         let capabilities = engine.capabilities();
         Self { engine: RwLock::new(Some(engine)), capabilities, is_lent: false }
     }
 
-    /// The same around an engine that others may hold too.
+    /// Wraps an engine that has other owners too.
     pub fn lent(engine: Arc<dyn Store>) -> Self {
         Self { is_lent: true, ..Self::new(engine) }
     }
 
-    /// Closes the store, and waits until its files are closed, or for operations under way no longer than five seconds.
-    /// The files of an engine that is lent are not waited for.
+    /// Closes the store and waits until its files are closed, at most five seconds. It does not wait for the files of a
+    /// lent engine.
     ///
     /// # Cancel safety
     /// The store is closed when the first poll returns; only the wait can be dropped.
     pub async fn close(&self) {
         let Some(engine) = self.engine.write().take() else { return };
         let others = Arc::downgrade(&engine);
-        // Its last writes block.
+        // Dropping the engine blocks until its last writes are done.
         let closing = tokio::task::spawn_blocking(move || drop(engine));
         let closed = async {
             if closing.await.is_err() {
@@ -57,7 +57,7 @@ impl Closable {
             }
         };
         if tokio::time::timeout(LAST_OPERATIONS, closed).await.is_err() {
-            tracing::warn!("the store is still in use when it is closed");
+            tracing::warn!("operations were still running when the store was closed");
         }
     }
 
@@ -134,11 +134,11 @@ impl Store for Closable {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         self.run(|store| store.read(session, stream, after, limit))
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         self.run(|store| store.trim(session, keep))
     }
 
@@ -158,7 +158,7 @@ impl Store for Closable {
         self.run(|store| store.restore(session, log))
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self) -> StoreCapabilities {
         self.capabilities
     }
 
@@ -183,22 +183,22 @@ mod tests {
     use tokio::time::Instant;
 
     use crate::memory::Memory;
-    use crate::open::{Opened, Options, open};
+    use crate::open::{OpenedStore, StoreOptions, open};
 
     #[tokio::test]
     async fn a_closed_store_can_be_opened_by_another_while_it_is_still_held() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("disk:{}", folder.path().display());
-        let first = open(&url, Options::default()).await.unwrap();
-        assert!(open(&url, Options::default()).await.is_err(), "one process at a time");
+        let first = open(&url, StoreOptions::default()).await.unwrap();
+        assert!(open(&url, StoreOptions::default()).await.is_err(), "one process at a time");
         first.close().await;
-        let second = open(&url, Options::default()).await.unwrap();
+        let second = open(&url, StoreOptions::default()).await.unwrap();
         let key = RecordKey::session(SessionKey::from_bytes([1; 16]));
         assert_eq!(second.store.get(key).await.unwrap(), None);
         assert!(matches!(first.store.get(key).await, Err(StoreError::Unavailable(_))));
         assert!(matches!(first.store.peek(key), Some(Err(StoreError::Unavailable(_)))));
         assert!(first.disk.unwrap().upgrade().is_none());
-        // Once more does nothing.
+        // A second close does nothing.
         second.close().await;
         second.close().await;
     }
@@ -206,7 +206,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_lent_is_taken_from_us_alone_and_at_once() {
         let (engine, began) = (Arc::new(Memory::new()), Instant::now());
-        let lent = Opened::lent(Arc::clone(&engine) as Arc<dyn Store>);
+        let lent = OpenedStore::lent(Arc::clone(&engine) as Arc<dyn Store>);
         let key = RecordKey::session(SessionKey::from_bytes([1; 16]));
         assert_eq!(lent.store.get(key).await.unwrap(), None);
         lent.close().await;

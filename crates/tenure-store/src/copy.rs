@@ -1,14 +1,14 @@
 //! Copies everything that clients rely on from one store to another, whatever engines and keys they have.
 //!
-//! Records come with their deadlines, events with their positions, so the ids that clients hold stay good. What a
-//! store knows of itself ([`Space::Store`]) and who owns which session stay behind: on the target every session
-//! waits to be claimed for the first time. Nobody else should write to either store meanwhile. At most a page of
-//! records and the events of one session are in memory at a time. That a record of rmcp's may name a log is all
-//! that is known here of what records say.
+//! Records keep their deadlines and events keep their positions, so the ids that clients hold stay valid. The copy
+//! leaves out the store's own records ([`Space::Store`]) and the owners of sessions: on the target every session waits
+//! for its first claim. No other process should write to either store during the copy. At most one page of records and
+//! the events of one session are in memory at a time. This file looks into a record only to find the log that a record
+//! of rmcp names.
 
 use tenure_session::id::{Position, SessionKey};
 use tenure_session::port::store::{
-    Expected, Place, ReadLimit, RecordKey, SavedLog, SavedStream, Space, Store, StoreError, Surveyed,
+    EntryPlace, Expected, ReadLimit, RecordKey, SavedLog, SavedStream, Space, Store, StoreError, Surveyed,
 };
 
 /// Records that are listed at once.
@@ -19,7 +19,7 @@ const STRETCH: ReadLimit = ReadLimit { events: 512, bytes: 4 << 20 };
 
 /// What was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
+pub struct CopyTotals {
     /// Records, of all spaces.
     pub records: u64,
     /// Streams.
@@ -30,20 +30,20 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-/// How far a copy has come; told after every record.
+/// How far a copy has come; reported after every record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
+pub struct CopyProgress {
     /// Which space is being copied.
     pub space: Space,
     /// What was copied until now.
-    pub totals: Totals,
+    pub totals: CopyTotals,
 }
 
-/// Why a copy did not come to its end.
+/// Why a copy failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// There is something in the target.
+    /// The target has records.
     #[error("the target already has records; copy into a new store")]
     NotEmpty,
     /// The source did not answer.
@@ -77,8 +77,8 @@ pub enum CopyError {
 pub async fn copy(
     from: &dyn Store,
     to: &dyn Store,
-    mut progress: impl FnMut(Progress),
-) -> Result<Totals, CopyError> {
+    mut progress: impl FnMut(CopyProgress),
+) -> Result<CopyTotals, CopyError> {
     let spaces = || Space::ALL.into_iter().filter(|space| *space != Space::Store);
     for space in spaces() {
         let there = to.list(space, None, 1).await.map_err(|cause| read("the target", cause))?;
@@ -86,7 +86,7 @@ pub async fn copy(
             return Err(CopyError::NotEmpty);
         }
     }
-    let mut totals = Totals::default();
+    let mut totals = CopyTotals::default();
     for space in spaces() {
         let mut after = None;
         loop {
@@ -103,39 +103,38 @@ pub async fn copy(
                 }
                 totals.records += 1;
                 totals.bytes += record.value.len() as u64;
-                // Last, so that whoever finds the session finds its events too.
+                // After the events, so that a reader who finds the session also finds its events.
                 let key = RecordKey { space, key };
                 to.put(key, record.value, Expected::Absent, record.deadline)
                     .await
                     .map_err(|cause| write(format!("the record {}", key.label()), cause))?;
-                progress(Progress { space, totals });
+                progress(CopyProgress { space, totals });
             }
         }
     }
     Ok(totals)
 }
 
-/// Copies the log that a stream of rmcp's has. That it has an owner is how rmcp's side knows that a log is there,
-/// so this is copied too.
+/// Copies the log of an rmcp stream, with its owner: the rmcp store takes a log without an owner for unknown.
 async fn copy_rmcp_log(
     from: &dyn Store,
     to: &dyn Store,
     record: &[u8],
-    totals: &mut Totals,
+    totals: &mut CopyTotals,
 ) -> Result<(), CopyError> {
     let Some(log) = log_of_rmcp(record) else { return Ok(()) };
     copy_events(from, to, log, totals).await?;
     let what = || format!("the owner of {}", log.label());
     let Some((node, _)) = from.owner(log).await.map_err(|cause| read(what(), cause))? else { return Ok(()) };
-    // It may be owned already if this log came with an earlier copy that was cut off.
+    // An earlier copy that was cut off may have claimed this log already.
     let owner = to.owner(log).await.map_err(|cause| read(what(), cause))?;
     let expected = owner.map(|(_, epoch)| epoch);
     to.claim(log, node, expected).await.map_err(|cause| write(what(), cause)).map(drop)
 }
 
-/// The log that a record of rmcp's names, if it is about a stream.
+/// The log that an rmcp record names, if the record is about a stream.
 pub(crate) fn log_of_rmcp(record: &[u8]) -> Option<SessionKey> {
-    // As `rmcp/layout.rs` writes it: what the record is about, and the name of the log if it is about a stream.
+    // As `rmcp/layout.rs` writes it: a byte for the kind of record, then the key of the log if it is about a stream.
     let [2 | 3, log @ ..] = record else { return None };
     log.try_into().map(SessionKey::from_bytes).ok()
 }
@@ -144,11 +143,11 @@ async fn copy_events(
     from: &dyn Store,
     to: &dyn Store,
     key: SessionKey,
-    totals: &mut Totals,
+    totals: &mut CopyTotals,
 ) -> Result<(), CopyError> {
     let what = || format!("the events of {}", key.label());
     let log = save_log(from, key).await.map_err(|cause| read(what(), cause))?;
-    // Most records are tombstones and have none; there is nothing to put back then.
+    // Most records are tombstones without events, so there is nothing to restore.
     if log == SavedLog::default() {
         return Ok(());
     }
@@ -170,7 +169,7 @@ fn write(what: String, cause: StoreError) -> CopyError {
 
 /// Everything that is kept of a session's streams, as [`Store::restore`] takes it.
 ///
-/// While the session goes on, streams that begin meanwhile are left out, and so is what is trimmed meanwhile.
+/// If the session is in use, the result leaves out streams that begin during the call and events that are trimmed.
 ///
 /// # Errors
 /// When the store fails.
@@ -180,9 +179,9 @@ pub async fn save_log(store: &dyn Store, session: SessionKey) -> Result<SavedLog
     for known in survey.streams {
         streams.push(save_stream(store, session, known).await?);
     }
-    // The streams were read one after the other. What is saved is brought to where the trimming is by now: a stream
-    // that has ended since and was trimmed away would be open again, and what was read of the others before a trim
-    // would lie where nothing is kept.
+    // The streams were read one after the other, so a trim may have come in between. Apply it to what was read:
+    // otherwise a stream that ended and was trimmed away would be open again, and saved events would lie at or before
+    // the trimmed position, where nothing may be kept.
     let now = store.survey(session).await?;
     let (next_stream, trimmed) = (now.next_stream, now.kept.trimmed);
     streams.retain_mut(|saved| {
@@ -209,9 +208,9 @@ async fn save_stream(
         }
         saved.events.extend(stretch.events);
     }
-    // A trim between two reads may have made a hole: what was read before it goes as well.
+    // A trim between two reads may have left a gap, so drop the events that were read before it.
     saved.events.retain(|event| event.position > saved.trimmed);
-    if saved.events.last().is_some_and(|event| event.place == Place::End) {
+    if saved.events.last().is_some_and(|event| event.place == EntryPlace::End) {
         saved.note = None;
     }
     Ok(saved)

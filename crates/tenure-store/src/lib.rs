@@ -2,15 +2,15 @@
 //!
 //! Every engine implements [`tenure_session::port::store::Store`] and passes the same contract suite.
 //! [`memory::Memory`] forgets everything when the process ends, [`disk::Disk`] does not; [`sealed::Sealed`]
-//! encrypts what either of them keeps. [`open::open`] makes one from its URL, [`copy::copy`] carries everything
-//! from one to another, [`closable::Closable`] lets go of one that others still hold.
+//! encrypts the contents of either. [`open::open`] opens a store by its URL, [`copy::copy`] copies all contents
+//! from one store to another, [`closable::Closable`] closes a store that other tasks still hold.
 
+pub mod open;
+pub mod memory;
+pub mod disk;
+pub mod sealed;
 pub mod closable;
 pub mod copy;
-pub mod disk;
-pub mod memory;
-mod numbers;
-pub mod open;
 #[cfg(feature = "rmcp")]
 pub mod rmcp;
-pub mod sealed;
+mod numbers;

@@ -1,7 +1,7 @@
-//! The engine that keeps everything in memory and loses it with the process.
+//! The engine that keeps everything in memory and loses it when the process ends.
 //!
-//! Sharded by session, so that sessions do not wait for each other. Every operation is done when the
-//! call returns; the future it gives back is already complete.
+//! Sharded by session, so that sessions do not wait for each other. Every operation is complete when the call
+//! returns: its future is ready.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::ready;
@@ -14,8 +14,9 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record,
-    RecordKey, SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Surveyed, Version,
+    EntryPlace, Epoch, Event, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
+    Space, Store, StoreCapabilities, StoreDurability, StoreError, Stored, StreamEvents, Survey, Surveyed,
+    Version,
 };
 
 use crate::numbers;
@@ -27,7 +28,7 @@ pub struct Memory {
     shards: Box<[Mutex<Shard>]>,
     /// Deadlines of all records, in order.
     deadlines: Mutex<BTreeSet<(Time, RecordKey)>>,
-    /// Bytes of events of all sessions together, and how many there may be.
+    /// Bytes of the events of all sessions, bounded by `max_bytes`.
     bytes: AtomicUsize,
     max_bytes: usize,
 }
@@ -35,18 +36,18 @@ pub struct Memory {
 #[derive(Default)]
 struct Shard {
     records: BTreeMap<RecordKey, Record>,
-    logs: HashMap<SessionKey, Log, RandomState>,
+    logs: HashMap<SessionKey, MemoryLog, RandomState>,
     owners: HashMap<SessionKey, (Option<NodeId>, Epoch), RandomState>,
-    /// Versions only grow, also across a delete, so they are drawn from one counter.
+    /// Versions only grow, also across a delete, so all records of a shard share one counter.
     last_version: u64,
 }
 
 /// The events of one session.
 #[derive(Default)]
-struct Log {
-    streams: HashMap<StreamId, Stream, RandomState>,
-    /// What came when, over all streams: the order in which events are forgotten.
-    order: VecDeque<Entry>,
+struct MemoryLog {
+    streams: HashMap<StreamId, MemoryStream, RandomState>,
+    /// The events of all streams in the order of arrival, which is the order in which they are trimmed.
+    order: VecDeque<TrimEntry>,
     bytes: usize,
     last: u64,
     trimmed: Position,
@@ -55,13 +56,13 @@ struct Log {
 }
 
 #[derive(Default)]
-struct Stream {
+struct MemoryStream {
     events: VecDeque<Event>,
     trimmed: Position,
     note: Option<Bytes>,
 }
 
-struct Entry {
+struct TrimEntry {
     stream: StreamId,
     at: Time,
 }
@@ -83,7 +84,7 @@ impl Memory {
     }
 
     fn shard(&self, key: &SessionKey) -> &Mutex<Shard> {
-        // Keys are hashes already. The first bytes of a state's key are its owner's, so only the last spread evenly.
+        // Keys are hashes already. A state's key begins with bytes of its owner, so only its last bytes spread evenly.
         &self.shards[usize::from(key.as_bytes()[15]) % SHARDS]
     }
 
@@ -147,8 +148,8 @@ impl Memory {
             let due = deadlines.iter().take_while(|(at, _)| *at <= now);
             due.filter(|(_, key)| key.space == space).take(limit).copied().collect()
         };
-        // A record that was renewed since the index was read has another deadline by now, and its new version must
-        // not be taken for the one that was due.
+        // A record that was renewed after the index was read has another deadline, and its new version must not be
+        // reported as due.
         let version = |(at, key): (Time, RecordKey)| {
             let shard = self.shard(&key.key).lock();
             let record = shard.records.get(&key).filter(|record| record.deadline == Some(at))?;
@@ -157,7 +158,7 @@ impl Memory {
         due.into_iter().filter_map(version).collect()
     }
 
-    /// One shard after the other: every record stands for itself, and none ever changes its shard.
+    /// Reads one shard after the other: records are independent, and a record never changes its shard.
     fn list_now(&self, space: Space, after: Option<SessionKey>, limit: usize) -> Vec<(SessionKey, Record)> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -203,10 +204,10 @@ impl Memory {
         if !owned {
             return Err(StoreError::Fenced);
         }
-        // Notes are bounded by how many streams a session may have open, and go with them.
-        let events = batch.iter().filter(|event| event.place != Place::Note);
+        // Notes are not counted: the limit of open streams bounds them, and a note is removed with its stream.
+        let events = batch.iter().filter(|event| event.place != EntryPlace::Note);
         let bytes: usize = events.map(|event| event.body.len()).sum();
-        // Two appends may pass at once and go a little over; the bound is against floods, not exact.
+        // Two concurrent appends may exceed the bound a little; it protects against floods and is not exact.
         if self.bytes.load(Ordering::Relaxed).saturating_add(bytes) > self.max_bytes {
             return Err(StoreError::Busy);
         }
@@ -216,22 +217,22 @@ impl Memory {
     }
 }
 
-impl Log {
+impl MemoryLog {
     fn push(&mut self, event: NewEvent) -> Position {
         self.last += 1;
         let position = Position(self.last);
         self.next_stream = self.next_stream.max(event.stream.number() + 1);
         let stream = self.streams.entry(event.stream).or_default();
         match event.place {
-            Place::Note => {
+            EntryPlace::Note => {
                 stream.note = Some(event.body);
                 return position;
             }
-            Place::End => stream.note = None,
-            Place::Middle => {}
+            EntryPlace::End => stream.note = None,
+            EntryPlace::Middle => {}
         }
         self.bytes += event.body.len();
-        self.order.push_back(Entry { stream: event.stream, at: event.at });
+        self.order.push_back(TrimEntry { stream: event.stream, at: event.at });
         stream.events.push_back(Event { position, body: event.body, place: event.place, at: event.at });
         position
     }
@@ -251,29 +252,29 @@ impl Log {
             log.trimmed = log.trimmed.max(stream.trimmed);
             log.bytes += stream.events.iter().map(|event| event.body.len()).sum::<usize>();
             order.extend(
-                stream.events.iter().map(|event| (event.position, Entry { stream: id, at: event.at })),
+                stream.events.iter().map(|event| (event.position, TrimEntry { stream: id, at: event.at })),
             );
             let (events, trimmed, note) = (stream.events.into(), stream.trimmed, stream.note);
-            log.streams.insert(id, Stream { events, trimmed, note });
+            log.streams.insert(id, MemoryStream { events, trimmed, note });
             log.next_stream = log.next_stream.max(id.number() + 1);
         }
         order.sort_unstable_by_key(|(position, _)| *position);
-        // The store that it comes from may have given out more since it was saved.
+        // The store that the log was saved from may have given out more positions since.
         let given = numbers::at(SystemClock.now());
         log.last = order.last().map_or(0, |(position, _)| position.0).max(log.trimmed.0).max(given);
         log.order = order.into_iter().map(|(_, entry)| entry).collect();
         log
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptEvents {
         let oldest = self.order.front().map(|entry| entry.at);
-        Kept { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
+        KeptEvents { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
     }
 
-    fn read(&self, stream: StreamId, after: Position, limit: ReadLimit) -> Stretch {
+    fn read(&self, stream: StreamId, after: Position, limit: ReadLimit) -> StreamEvents {
         let Some(stream) = self.streams.get(&stream) else {
-            // Nothing of it is left, or nothing ever was on it.
-            return Stretch { events: Vec::new(), trimmed: self.trimmed };
+            // All its events were trimmed, or it never had one.
+            return StreamEvents { events: Vec::new(), trimmed: self.trimmed };
         };
         let start = stream.events.partition_point(|event| event.position <= after);
         let mut events: Vec<Event> = Vec::new();
@@ -285,10 +286,10 @@ impl Log {
             }
             events.push(event.clone());
         }
-        Stretch { events, trimmed: stream.trimmed }
+        StreamEvents { events, trimmed: stream.trimmed }
     }
 
-    fn trim(&mut self, keep: Keep) -> Kept {
+    fn trim(&mut self, keep: Keep) -> KeptEvents {
         while let Some(oldest) = self.order.front() {
             let fits = self.order.len() <= keep.events && self.bytes <= keep.bytes && oldest.at > keep.since;
             if fits {
@@ -302,8 +303,8 @@ impl Log {
                 self.bytes -= event.body.len();
                 stream.trimmed = event.position;
                 self.trimmed = event.position;
-                // An open stream keeps its mark, so that its next reader learns of the gap.
-                if event.place == Place::End {
+                // An open stream keeps its `trimmed` position, so that its next reader learns of the gap.
+                if event.place == EntryPlace::End {
                     self.streams.remove(&id);
                 }
             }
@@ -312,13 +313,13 @@ impl Log {
     }
 }
 
-impl Stream {
+impl MemoryStream {
     fn survey(&self, stream: StreamId) -> Surveyed {
         let last = self.events.back();
         Surveyed {
             stream,
             last: last.map_or(self.trimmed, |event| event.position),
-            ended: last.is_some_and(|event| event.place == Place::End),
+            ended: last.is_some_and(|event| event.place == EntryPlace::End),
             note: self.note.clone(),
         }
     }
@@ -398,14 +399,14 @@ impl Store for Memory {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         let shard = self.shard(&session).lock();
         let stretch = shard.logs.get(&session).map(|log| log.read(stream, after, limit)).unwrap_or_default();
         drop(shard);
         Box::pin(ready(Ok(stretch)))
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         let mut shard = self.shard(&session).lock();
         let kept = shard.logs.get_mut(&session).map(|log| {
             let before = log.bytes;
@@ -424,7 +425,7 @@ impl Store for Memory {
         shard.owners.remove(&session);
         drop(shard);
         self.bytes.fetch_sub(log.as_ref().map_or(0, |log| log.bytes), Ordering::Relaxed);
-        // Freed outside the lock: a long log takes a while.
+        // Freed outside the lock, because freeing a long log takes a while.
         drop(log);
         Box::pin(ready(Ok(())))
     }
@@ -435,12 +436,12 @@ impl Store for Memory {
     }
 
     fn survey(&self, session: SessionKey) -> Stored<Survey> {
-        let survey = self.shard(&session).lock().logs.get(&session).map(Log::survey);
+        let survey = self.shard(&session).lock().logs.get(&session).map(MemoryLog::survey);
         Box::pin(ready(Ok(survey.unwrap_or_default())))
     }
 
     fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
-        let log = Log::restore(log);
+        let log = MemoryLog::restore(log);
         self.bytes.fetch_add(log.bytes, Ordering::Relaxed);
         let replaced = self.shard(&session).lock().logs.insert(session, log);
         self.bytes.fetch_sub(replaced.as_ref().map_or(0, |log| log.bytes), Ordering::Relaxed);
@@ -448,8 +449,12 @@ impl Store for Memory {
         Box::pin(ready(Ok(())))
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { durability: Durability::Process, max_batch: 1024, max_value_bytes: usize::MAX }
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            durability: StoreDurability::Process,
+            max_batch: 1024,
+            max_value_bytes: usize::MAX,
+        }
     }
 }
 

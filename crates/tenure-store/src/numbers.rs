@@ -1,15 +1,15 @@
-//! Numbers that grow with time, for stores that go on from a copy of what another one had.
+//! Sequence numbers derived from the time of day, for a store that continues from a copy of another store.
 //!
-//! A backup, an export or a copy knows the numbers that were given out until it was made. Its original may have given
-//! out more since, and clients hold them: a store that gave the same positions out again would have its clients skip
-//! events. So a store that goes on from something older begins at the number of the present moment. No store is
-//! ahead of that number: it began at that of an earlier moment, or at 0, and gives out far fewer than
-//! [`PER_MILLISECOND`] on average. Only a clock that is behind that of the original's machine breaks this.
+//! A backup, an export or a copy knows only the numbers given out before it was made. The original may have given out
+//! more since, and clients hold them: if the copy gave out the same positions again, its clients would skip events. So
+//! a store that continues from older data begins at the number of the present moment. No store is ahead of that
+//! number: it began at 0 or at the number of an earlier moment, and gives out far fewer than [`PER_MILLISECOND`] on
+//! average. This fails only if the clock is behind the clock of the original's machine.
 
 use tenure_session::port::clock::Time;
 
-/// More than any store writes: two millions a second. Until the year 2109 the numbers fit those that every reader of
-/// JSON keeps exactly, since versions and positions are shown to operators and in exports.
+/// More than any store writes: two million a second. Operators and exports show versions and positions as JSON numbers,
+/// and until the year 2109 these numbers stay below 2^53, which every JSON reader keeps exactly.
 const PER_MILLISECOND: u64 = 1 << 11;
 
 /// The number of a moment.

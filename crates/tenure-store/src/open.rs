@@ -1,4 +1,4 @@
-//! From a store's URL to the store.
+//! Opens a store by its URL: picks the engine, checks the keys, and makes the store closable.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use tenure_session::port::store::Store;
 use crate::closable::Closable;
 use crate::disk::{self, Disk, DiskError, Sync};
 use crate::memory::Memory;
-use crate::sealed::keys::Keys;
+use crate::sealed::keys::SealKeys;
 use crate::sealed::{self, SealError, Sealed};
 
 /// Where a store is.
@@ -22,18 +22,18 @@ pub enum Location {
 
 /// How to open a store.
 #[derive(Debug)]
-pub struct Options {
+pub struct StoreOptions {
     /// What a finished write of a store on disk survives.
     pub sync: Sync,
     /// Bytes of events that a store in memory keeps at most.
     pub max_event_bytes: usize,
     /// The keys of an encrypted store.
-    pub keys: Option<Keys>,
-    /// How many files of tables a store on disk holds open; as many as it likes, if it is left out.
+    pub keys: Option<SealKeys>,
+    /// How many table files a store on disk keeps open; without a value the engine decides.
     pub max_files: Option<usize>,
 }
 
-impl Default for Options {
+impl Default for StoreOptions {
     fn default() -> Self {
         Self { sync: Sync::Os, max_event_bytes: usize::MAX, keys: None, max_files: None }
     }
@@ -41,17 +41,17 @@ impl Default for Options {
 
 /// An open store.
 #[derive(Clone)]
-pub struct Opened {
+pub struct OpenedStore {
     /// The store, as sessions use it.
     pub store: Arc<dyn Store>,
-    /// The engine itself, if it is one on disk: for backups. It goes when the store is closed.
+    /// The disk engine, if this is a store on disk: for backups. It is gone once the store is closed.
     pub disk: Option<Weak<Disk>>,
     closable: Arc<Closable>,
 }
 
-impl Opened {
-    /// A store that the caller has opened, and closes itself: [`Opened::close`] takes it away from those who got it from
-    /// here, and does not wait for other holders.
+impl OpenedStore {
+    /// A store that the caller opened and will close. [`OpenedStore::close`] closes it only for users of this handle,
+    /// and does not wait for other holders.
     pub fn lent(store: Arc<dyn Store>) -> Self {
         Self::around(Closable::lent(store), None)
     }
@@ -61,7 +61,7 @@ impl Opened {
         Self { store: Arc::clone(&closable) as Arc<dyn Store>, disk, closable }
     }
 
-    /// Closes the store for all who hold it, so that another process can open it.
+    /// Closes the store for every holder, so that another process can open it.
     ///
     /// # Cancel safety
     /// The store is closed when the first poll returns; only the wait can be dropped.
@@ -83,7 +83,7 @@ pub enum OpenError {
     /// The engine could not open it.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Its encryption and the keys that were given do not fit.
+    /// The keys do not fit the encryption of the store.
     #[error(transparent)]
     Seal(#[from] SealError),
 }
@@ -106,12 +106,12 @@ impl Location {
     ///
     /// # Errors
     /// When it is in use, damaged, of another version, or the keys do not fit.
-    pub async fn open(&self, options: Options) -> Result<Opened, OpenError> {
+    pub async fn open(&self, options: StoreOptions) -> Result<OpenedStore, OpenError> {
         let (store, disk): (Arc<dyn Store>, _) = match self {
             Self::Memory => (Arc::new(Memory::bounded(options.max_event_bytes)), None),
             Self::Disk(folder) => {
                 let (sync, max_files) = (options.sync, options.max_files);
-                let options = disk::Options { sync, max_files, ..disk::Options::default() };
+                let options = disk::DiskOptions { sync, max_files, ..disk::DiskOptions::default() };
                 let disk = Arc::new(Disk::open_with(folder, options)?);
                 let weak = Arc::downgrade(&disk);
                 (disk as Arc<dyn Store>, Some(weak))
@@ -124,7 +124,7 @@ impl Location {
                 store
             }
         };
-        Ok(Opened::around(Closable::new(store), disk))
+        Ok(OpenedStore::around(Closable::new(store), disk))
     }
 }
 
@@ -132,12 +132,12 @@ impl Location {
 ///
 /// # Errors
 /// As [`Location::parse`] and [`Location::open`].
-pub async fn open(url: &str, options: Options) -> Result<Opened, OpenError> {
+pub async fn open(url: &str, options: StoreOptions) -> Result<OpenedStore, OpenError> {
     Location::parse(url)?.open(options).await
 }
 
-impl std::fmt::Debug for Opened {
+impl std::fmt::Debug for OpenedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").field("store", &self.closable).finish_non_exhaustive()
+        f.debug_struct("OpenedStore").field("store", &self.closable).finish_non_exhaustive()
     }
 }

@@ -1,19 +1,19 @@
 //! rmcp's own HTTP server on our engines: its sessions and streams outlive the process.
 //!
-//! [`RmcpStore`] is both of the stores that rmcp asks for, and [`RmcpSessions`] uses it for rmcp's sessions. In go the session ids, stream ids and messages that
-//! rmcp makes; the engine sees hashes and bytes. Every stream of rmcp's has a log of its own in the engine, and
-//! a record that says which. Sessions and streams expire, and what has expired is removed in the course of
-//! later writes: there is no task and no timer.
+//! [`RmcpStore`] implements both store traits of rmcp, and [`RmcpSessions`] uses it for rmcp's sessions. In: session
+//! ids, stream ids and messages of rmcp. Out: hashes and bytes for the engine. Every rmcp stream has a log of its own
+//! in the engine, and a record that names the log. Sessions and streams expire, and later writes remove expired ones:
+//! there is no task and no timer.
 
-mod calls;
-mod lanes;
-mod layout;
-mod names;
 mod noting;
-mod replay;
 mod sessions;
 mod streams;
+mod lanes;
+mod calls;
+mod replay;
 mod sweep;
+mod names;
+mod layout;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +28,14 @@ use tenure_session::id::{NodeId, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock};
 use tenure_session::port::store::{Store, StoreError};
 
-use self::calls::Calls;
+use self::calls::RmcpCalls;
 use self::lanes::Lanes;
 pub use self::noting::RmcpSessions;
 
-/// A log holds one stream of rmcp's, under this number.
+/// The stream number of the one rmcp stream in a log.
 const STREAM: StreamId = StreamId::STANDALONE;
 
-/// How often a write is tried again that another one got in the way of.
+/// How often a write is tried while other writers change the same record.
 const TRIES: usize = 8;
 
 /// Why rmcp's session or event was not stored or found.
@@ -45,19 +45,19 @@ pub enum RmcpStoreError {
     /// The engine did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Others changed the same record again and again.
+    /// Other writers changed the same record in every try.
     #[error("the record was changed by others too often")]
     Contended,
-    /// The last event id of a client is none that this store made.
+    /// This store did not make the event id of the client.
     #[error("not an event id of this store")]
     EventId,
-    /// The stream of an event id is not here, or no longer.
+    /// The stream of an event id is unknown, or has expired.
     #[error("the stream is unknown or has expired")]
     UnknownStream,
-    /// A session's state or a message does not become JSON, or does not come back from it.
+    /// A session's state or a message cannot be written as JSON or read from it.
     #[error("cannot be written or read as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// What is stored under a session's name is something else.
+    /// The record of a session holds something else.
     #[error("the record of the session is damaged")]
     Damaged,
 }
@@ -78,14 +78,14 @@ pub enum RmcpStoreError {
 /// With the event store alone, a request that is under way when the process is killed gets no answer: use
 /// [`RmcpSessions`] in place of `with_event_store`.
 ///
-/// Clones share what they know of the engine. An event id is as secret as the stream it is of: rmcp gives a
-/// stream's events to whoever names one.
+/// Clones share their caches. An event id is as secret as its stream: rmcp gives the events of a stream to every client
+/// that names one of them.
 #[derive(Clone)]
 pub struct RmcpStore {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
-    shared: Arc<Shared>,
+    shared: Arc<RmcpShared>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,12 +96,12 @@ struct Bounds {
     max_bytes: usize,
 }
 
-struct Shared {
+struct RmcpShared {
     /// The name under which this process owns logs.
     node: NodeId,
     lanes: Mutex<Lanes>,
-    calls: Mutex<Calls>,
-    next_sweep: sweep::Next,
+    calls: Mutex<RmcpCalls>,
+    next_sweep: sweep::NextSweep,
 }
 
 impl RmcpStore {
@@ -113,47 +113,46 @@ impl RmcpStore {
             max_events: 10_000,
             max_bytes: 64 << 20,
         };
-        let shared = Shared {
+        let shared = RmcpShared {
             node: NodeId::random(),
             lanes: Mutex::default(),
             calls: Mutex::default(),
-            next_sweep: sweep::Next::default(),
+            next_sweep: sweep::NextSweep::default(),
         };
         Self { store, clock: Arc::new(SystemClock), bounds, shared: Arc::new(shared) }
     }
 
-    /// How long a session can be woken after it began, or after it was last woken; a day unless told. rmcp does
-    /// not say that a session is in use, so this is also how long one may last without a restart and still
-    /// survive the next.
+    /// How long a session can be woken after it began, or after it was last woken; a day by default. rmcp does not tell
+    /// the store that a session is in use, so a session that runs longer than this does not survive the next restart.
     #[must_use]
     pub fn with_session_ttl(mut self, ttl: Duration) -> Self {
         self.bounds.session_ttl = ttl;
         self
     }
 
-    /// How long a stream's events are kept at least after the last of them; an hour unless told. They are
-    /// removed at one and a half of it or, if nothing is written then, later.
+    /// How long a stream's events are kept at least after the last of them; an hour by default. The first write after
+    /// one and a half times this long removes them.
     #[must_use]
     pub fn with_event_ttl(mut self, ttl: Duration) -> Self {
         self.bounds.event_ttl = ttl;
         self
     }
 
-    /// How many events of one stream are kept at most; 10 000 unless told. The oldest go first.
+    /// How many events of one stream are kept at most; 10 000 by default. The oldest are removed first.
     #[must_use]
     pub fn with_max_events(mut self, events: usize) -> Self {
         self.bounds.max_events = events;
         self
     }
 
-    /// How many bytes of events of one stream are kept at most, besides the newest event; 64 MiB unless told.
+    /// How many bytes of events of one stream are kept at most, besides the newest event; 64 MiB by default.
     #[must_use]
     pub fn with_max_bytes(mut self, bytes: usize) -> Self {
         self.bounds.max_bytes = bytes;
         self
     }
 
-    /// Takes the time from another clock than the system's.
+    /// Uses this clock instead of the system's.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

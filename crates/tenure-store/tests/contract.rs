@@ -1,4 +1,4 @@
-//! Every engine against the store port's contract.
+//! Runs the contract suite of the store port on every engine.
 
 #[path = "../examples/own_store.rs"]
 #[expect(dead_code, reason = "as an example it has a `main`")]
@@ -19,7 +19,7 @@ async fn memory_keeps_the_contract() {
     store_contract::all(|| Arc::new(Memory::new())).await;
 }
 
-// A7.12: the store that the docs show is one.
+// A7.12: the example store of the docs keeps the contract.
 #[tokio::test]
 async fn a7_12_the_store_of_the_example_keeps_the_contract() {
     store_contract::all(|| Arc::new(own_store::OwnStore::default())).await;
@@ -53,13 +53,13 @@ async fn memory_takes_only_as_many_bytes_of_events_as_it_may() {
     use bytes::Bytes;
     use tenure_session::id::{NodeId, SessionId, StreamId};
     use tenure_session::port::clock::Time;
-    use tenure_session::port::store::{Keep, NewEvent, Place, Store, StoreError};
+    use tenure_session::port::store::{EntryPlace, Keep, NewEvent, Store, StoreError};
 
     let store = Memory::bounded(100);
     let event = || NewEvent {
         stream: StreamId::new(0),
         body: Bytes::from_static(&[b'x'; 30]),
-        place: Place::Middle,
+        place: EntryPlace::Middle,
         at: Time(5),
     };
     let (one, two) = (SessionId::random().key(), SessionId::random().key());
@@ -70,10 +70,10 @@ async fn memory_takes_only_as_many_bytes_of_events_as_it_may() {
     store.append(one, epochs[0], vec![event(), event()]).await.expect("there is room");
     store.append(two, epochs[1], vec![event()]).await.expect("there is room");
     assert_eq!(store.append(two, epochs[1], vec![event()]).await, Err(StoreError::Busy));
-    // A note is no event, and takes none of it.
-    let note = NewEvent { place: Place::Note, body: Bytes::from_static(&[b'n'; 500]), ..event() };
+    // A note is not an event and does not count against the bound.
+    let note = NewEvent { place: EntryPlace::Note, body: Bytes::from_static(&[b'n'; 500]), ..event() };
     store.append(two, epochs[1], vec![note]).await.expect("a note");
-    // What is trimmed or dropped makes room.
+    // A trim or a drop makes room.
     store.trim(one, Keep { events: 1, bytes: 100, since: Time(0) }).await.expect("trims");
     store.append(two, epochs[1], vec![event()]).await.expect("there is room again");
     store.drop_session(two).await.expect("drops");

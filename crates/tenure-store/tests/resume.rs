@@ -1,4 +1,4 @@
-//! What a client is told that comes back for events which are no longer kept, on every engine.
+//! A client that resumes after events which are no longer kept gets the right error, on every engine.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -15,8 +15,8 @@ use tenure_store::memory::Memory;
 use tenure_testkit::fake_backend::FakeBackend;
 use tenure_testkit::runtime;
 
-/// A client does not read the answer to its request, and comes back for it when it has been trimmed away. The
-/// connection still hangs, so the stream is known to the session.
+/// A client does not read the answer to its request, and resumes after the answer was trimmed. Its old connection is
+/// still open, so the session knows the stream.
 async fn come_back_too_late(store: Arc<dyn Store>) -> Result<(), Reason> {
     let (backend, mut script) = FakeBackend::new();
     let limits = Limits { max_session_events: 4, json_wait: Duration::from_millis(1), ..Limits::default() };

@@ -1,8 +1,8 @@
-//! A store that an earlier version wrote opens, and its sessions go on.
+//! A store that an earlier version wrote can be opened, and its sessions continue.
 //!
 //! `fixtures/store-1.tar.gz` was written by the first version of the disk engine, before there were notes of open
 //! requests, and `store-2.tar.gz` before a session remembered up to where its complete streams were trimmed away.
-//! A change of the layout comes with a fixture of the version before.
+//! Every change of the layout needs a fixture of the version before it.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tenure_protocol::Reason;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Keep, NewEvent, Place, ReadLimit, Store};
+use tenure_session::port::store::{EntryPlace, Keep, NewEvent, ReadLimit, Store};
 use tenure_session::{EventId, EventNames, Limits, Principal, SessionId, SessionKey};
 use tenure_store::disk::{Disk, Sync, check};
 use tenure_testkit::fake_backend::FakeBackend;
@@ -78,7 +78,7 @@ async fn a_session_whose_complete_streams_were_trimmed_away_without_a_word_goes_
     let trimmed = async |stream: u32| {
         store.read(session, StreamId::new(stream), Position::START, all).await.unwrap().trimmed
     };
-    // Stream 1 is gone, and nothing says where it ended. 0 and 2 are open.
+    // Stream 1 is gone, and the store does not know where it ended. Streams 0 and 2 are open.
     assert_eq!(
         (trimmed(0).await, trimmed(1).await, trimmed(2).await),
         (Position(2), Position(0), Position(6))
@@ -86,10 +86,10 @@ async fn a_session_whose_complete_streams_were_trimmed_away_without_a_word_goes_
     let survey = store.survey(session).await.unwrap();
     let streams: Vec<_> = survey.streams.iter().map(|known| (known.stream.number(), known.last)).collect();
     assert_eq!((streams, survey.next_stream), (vec![(0, Position(7)), (2, Position(6))], 3));
-    // From the next stream that goes, it is remembered.
+    // When the next stream is trimmed away, the store remembers its end.
     let (_, epoch) = store.owner(session).await.unwrap().unwrap();
     let (stream, body) = (StreamId::new(2), Bytes::new());
-    let end = NewEvent { stream, body, place: Place::End, at: Time(2_000) };
+    let end = NewEvent { stream, body, place: EntryPlace::End, at: Time(2_000) };
     let end = store.append(session, epoch, vec![end]).await.unwrap()[0];
     store.trim(session, nothing).await.unwrap();
     assert_eq!((trimmed(0).await, trimmed(2).await), (Position(7), end));

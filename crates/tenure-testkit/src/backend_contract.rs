@@ -13,12 +13,12 @@ use tenure_session::Limits;
 use tenure_session::backend::Backend;
 use tenure_session::call::Caller;
 use tenure_session::port::store::Store;
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::session::{Session, Sessions};
 
 use crate::runtime::{self, event, events, json_of, parse, reader_of, request, send};
 
-/// Runs every clause, each on a backend of its own.
+/// Runs every clause, each on a new backend.
 pub async fn all(open: impl Fn() -> Arc<dyn Backend>, store: impl Fn() -> Arc<dyn Store>) {
     let start = || runtime::start(store(), open(), Limits::default());
     a_result_comes_back(start()).await;
@@ -139,7 +139,7 @@ async fn two_calls_at_once_keep_their_messages_apart(sessions: Sessions) {
         let answer = session.request(tool(id, "ask", &json!({})), Caller::anonymous("test")).await;
         readers.push(reader_of(answer.expect("admitted")));
     }
-    // Answered the other way round, each with a number of its own.
+    // Answered in reverse order, each with a different number.
     for (reader, id, roots) in [(1, 2, 5), (0, 1, 2)] {
         let (_, question) = event(&mut readers[reader]).await.expect("a question");
         answer_roots(&session, &question, roots).await;
@@ -164,7 +164,7 @@ async fn a_closed_link_ends_its_calls(sessions: Sessions) {
     while session.info().calls.is_empty() {
         tokio::task::yield_now().await;
     }
-    sessions.end(&session, End::Deleted).await.expect("ends");
+    sessions.end(&session, EndCause::Deleted).await.expect("ends");
     let answer = match hanging.await.expect("no panic") {
         tenure_session::Answer::Json(body) => parse(&body),
         tenure_session::Answer::Stream(mut reader) => event(&mut reader).await.expect("an answer").1,

@@ -1,5 +1,4 @@
-//! Clocks for tests: one that follows tokio's, so that paused time turns both at once, and one that is turned by
-//! hand.
+//! Clocks for tests: one that follows tokio's clock, so that paused time advances both, and one that the test advances.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use tokio::time::Instant;
 /// Where the clocks start.
 const START: Time = Time(1_700_000_000_000);
 
-/// Starts at some date and moves with `tokio::time`, and can be set, as the time of day can.
+/// Starts at a fixed date and moves with `tokio::time`. A test can set it ahead or back, like the time of day.
 #[derive(Debug)]
 pub struct TurnableClock {
     start: Instant,
@@ -25,18 +24,18 @@ impl TurnableClock {
         Self { start: Instant::now(), date: AtomicU64::new(START.0), panics: AtomicBool::new(false) }
     }
 
-    /// Makes it panic when the time is asked for next, once.
+    /// Makes the next `now` panic, once.
     pub fn panic_once(&self) {
         self.panics.store(true, Ordering::SeqCst);
     }
 
-    /// Sets the time of day back; the time that passes is the same.
+    /// Sets the time of day back; tokio's time is not changed.
     pub fn set_back(&self, by: Duration) {
         let date = Time(self.date.load(Ordering::SeqCst));
         self.date.store(date.before(by).0, Ordering::SeqCst);
     }
 
-    /// Sets the time of day ahead; the time that passes is the same.
+    /// Sets the time of day ahead; tokio's time is not changed.
     pub fn set_ahead(&self, by: Duration) {
         let date = Time(self.date.load(Ordering::SeqCst));
         self.date.store(date.after(by).0, Ordering::SeqCst);
@@ -50,8 +49,8 @@ impl Clock for TurnableClock {
     }
 }
 
-/// Stands still until it is turned, whatever tokio's time does. Paused time leaps ahead while an engine works on
-/// a thread of its own; this clock does not.
+/// Stands still until the test advances it, whatever tokio's time does. Paused time jumps ahead while an engine works
+/// on its own thread; this clock does not.
 #[derive(Debug)]
 pub struct HandClock(AtomicU64);
 
@@ -61,7 +60,7 @@ impl HandClock {
         Self(AtomicU64::new(START.0))
     }
 
-    /// Turns it ahead.
+    /// Advances it.
     pub fn turn(&self, by: Duration) {
         self.0.store(self.now().after(by).0, Ordering::SeqCst);
     }

@@ -1,8 +1,8 @@
-//! A store whose process dies in the middle of a write: that write is done or not done, and nobody hears of it.
+//! A store whose process dies in the middle of a write: that write is done or not done, and its caller gets no answer.
 //!
-//! From then on nothing is answered, as by a process that is gone. What the engine has is what the next process
-//! finds. A test that lets it die at every write there is, both ways, has seen every crash that can be told apart
-//! from outside.
+//! From then on no call is answered, as if the process were gone. The next process finds what the engine has stored.
+//! A test that lets the process die at each of its writes, in both ways, covers every crash that can be observed from
+//! outside.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
+    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
+    StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
 };
 use tokio::sync::watch;
 
-/// What becomes of the write in whose middle the process dies.
+/// Whether the write during which the process dies takes effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Last {
-    /// It is done, but nobody hears of it.
+    /// It is done, but not answered.
     Done,
     /// It is not done.
     Undone,
@@ -28,17 +28,17 @@ pub enum Last {
 
 /// A store around a store, for a process that dies.
 pub struct Crashing {
-    /// `None` when the process is dead: then it has nothing open any more, although callers may still wait.
+    /// `None` when the process is dead: then the engine is closed, although callers may still wait.
     inner: Arc<Mutex<Option<Arc<dyn Store>>>>,
-    capabilities: Capabilities,
-    /// Writes that still succeed.
+    capabilities: StoreCapabilities,
+    /// How many writes still succeed.
     left: AtomicU64,
     last: Last,
     dead: watch::Sender<bool>,
 }
 
 impl Crashing {
-    /// A store whose process dies in the write after this many.
+    /// A store whose process dies in the next write after `writes` writes.
     pub fn after(inner: Arc<dyn Store>, writes: u64, last: Last) -> Self {
         let (capabilities, left) = (inner.capabilities(), AtomicU64::new(writes));
         let (inner, dead) = (Arc::new(Mutex::new(Some(inner))), watch::Sender::new(false));
@@ -51,7 +51,7 @@ impl Crashing {
 
     /// Resolves when the process is dead.
     pub async fn died(&self) {
-        // The sender is ours, so it cannot be gone.
+        // `self` holds the sender, so the wait cannot fail.
         let _ = self.dead.subscribe().wait_for(|dead| *dead).await;
     }
 
@@ -85,7 +85,7 @@ impl Crashing {
         drop(inner);
         Box::pin(async move {
             if let Some(write) = write {
-                // Whatever the engine said to it, nobody is left to hear it.
+                // The caller is dead, so the engine's answer is dropped.
                 drop(write.await);
             }
             drop(open.lock().take());
@@ -153,11 +153,11 @@ impl Store for Crashing {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         self.read(|store| store.read(session, stream, after, limit))
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         self.write(|store| store.trim(session, keep))
     }
 
@@ -177,7 +177,7 @@ impl Store for Crashing {
         self.write(|store| store.restore(session, log))
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self) -> StoreCapabilities {
         self.capabilities
     }
 

@@ -1,4 +1,4 @@
-//! An exchange runtime for tests, and the few steps that every test of it needs.
+//! Starts an exchange runtime for tests, and does the steps that every test of it needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tenure_protocol::modern::{self, Caching};
 use tenure_session::Route;
 use tenure_session::backend::Responder;
 use tenure_session::call::{Caller, Fanout};
-use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Parts};
+use tenure_session::exchange::{ExchangeAnswer, ExchangeLimits, ExchangeParts, Exchanges};
 use tenure_session::port::seal::Seal;
 
 use crate::clock::TurnableClock;
@@ -21,10 +21,10 @@ pub fn start(responder: Arc<dyn Responder>, limits: ExchangeLimits) -> Exchanges
     start_with(responder, limits, Fanout::new(Route::MAIN))
 }
 
-/// Starts a runtime that shares its news with somebody.
+/// Starts a runtime that shares this fan-out of notifications with another one.
 pub fn start_with(responder: Arc<dyn Responder>, limits: ExchangeLimits, fanout: Fanout) -> Exchanges {
     let (clock, seal) = (Arc::new(TurnableClock::start()), Arc::new(Marked::default()));
-    Exchanges::start(Parts {
+    Exchanges::start(ExchangeParts {
         responder,
         clock,
         limits,
@@ -35,17 +35,17 @@ pub fn start_with(responder: Arc<dyn Responder>, limits: ExchangeLimits, fanout:
     })
 }
 
-/// Sends a request of this client, as far as its capabilities and its name go, and waits for its answer.
+/// Sends a request with this client's capabilities and name, and waits for its answer.
 ///
 /// # Panics
-/// When the request is none that is answered at all.
+/// When the request is not a valid request of the modern era.
 pub async fn send(
     exchanges: &Exchanges,
     client: &Arc<FakeClient>,
     id: u64,
     method: &str,
     params: Value,
-) -> Answer {
+) -> ExchangeAnswer {
     let request = client.call(id, method, params).request;
     let checked = modern::check(request, None, exchanges.eras()).expect("a request of this era");
     exchanges.request(checked, Caller::anonymous("test")).await
@@ -55,22 +55,22 @@ pub async fn send(
 ///
 /// # Panics
 /// When the answer is not JSON.
-pub fn json_of(answer: Answer) -> Value {
+pub fn json_of(answer: ExchangeAnswer) -> Value {
     match answer {
-        Answer::Json { body, .. } => parse(&body),
+        ExchangeAnswer::Json { body, .. } => parse(&body),
         other => panic!("an answer in JSON, not {other:?}"),
     }
 }
 
-/// All messages of an answer, the response being the last.
+/// All messages of an answer; the last one is the response.
 ///
 /// # Panics
 /// When the request was refused.
-pub async fn messages(answer: Answer) -> Vec<Value> {
+pub async fn messages(answer: ExchangeAnswer) -> Vec<Value> {
     match answer {
-        Answer::Json { body, .. } => vec![parse(&body)],
-        Answer::Refused(error) => panic!("an answer, not {error}"),
-        Answer::Stream(mut flow) => {
+        ExchangeAnswer::Json { body, .. } => vec![parse(&body)],
+        ExchangeAnswer::Refused(error) => panic!("an answer, not {error}"),
+        ExchangeAnswer::Stream(mut flow) => {
             let mut all = Vec::new();
             while let Some(message) = flow.next().await {
                 all.push(parse(&message));
@@ -80,7 +80,7 @@ pub async fn messages(answer: Answer) -> Vec<Value> {
     }
 }
 
-/// Seals nothing, but knows what it has marked, and for whom.
+/// A seal without encryption: it only records the value that the data is bound to.
 #[derive(Debug, Default)]
 struct Marked(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! A backend whose every answer the test gives by hand.
+//! A backend whose answers the test gives by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 /// What the next `open` does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Opens {
-    /// Gives a link.
+    /// Opens a link.
     #[default]
     Well,
     /// Refuses with an error.
@@ -23,27 +23,27 @@ pub enum Opens {
     Hangs,
     /// Panics.
     Panics,
-    /// Answers with a protocol version nobody knows.
+    /// Answers with an unknown protocol version.
     Nonsense,
-    /// Gives a link to a newer server, which has prompts too.
+    /// Opens a link to a newer server, which has prompts too.
     Newer,
 }
 
-/// A backend that asks the test.
+/// A backend that passes every call to the test.
 pub struct FakeBackend {
     opens: Mutex<Opens>,
-    /// What the server can do, if the test says so.
+    /// The server's capabilities, if the test sets them.
     capabilities: Mutex<Option<Value>>,
-    /// What the server calls itself.
+    /// The server's name in `serverInfo`.
     name: Mutex<String>,
     /// Counts the links.
     links: AtomicU64,
-    seen: mpsc::Sender<Seen>,
+    events: mpsc::Sender<BackendEvent>,
 }
 
-/// What the backend was asked, in order.
+/// One call that the backend received.
 #[derive(Debug)]
-pub enum Seen {
+pub enum BackendEvent {
     /// A link was opened.
     Opened(NewLink),
     /// A request came.
@@ -61,9 +61,9 @@ pub struct NewLink {
     pub link: u64,
     /// For messages that belong to no request.
     pub outlet: Outlet,
-    /// For news to all sessions.
+    /// For notifications to all sessions.
     pub fanout: Fanout,
-    /// What the client said at `initialize`.
+    /// The client's params of `initialize`.
     pub params: RawJson,
     /// Why the link was opened.
     pub opening: Opening,
@@ -84,7 +84,7 @@ pub struct FakeCall {
 impl FakeCall {
     /// Answers with a result.
     pub fn answer(self, result: &Value) {
-        // The session may have given up on the request; then nobody wants the answer.
+        // Fails if the session has given up the request; then the answer is not needed.
         let _ = self.answer.send(Ok(RawJson::of(result)));
     }
 
@@ -93,25 +93,25 @@ impl FakeCall {
         self.end(Err(RpcError::new(code, message)));
     }
 
-    /// Answers with this.
+    /// Answers with this reply.
     pub fn end(self, reply: Reply) {
         let _ = self.answer.send(reply);
     }
 
-    /// Resolves when nobody waits for the answer any more.
+    /// Resolves when the session does not wait for the answer any more.
     pub async fn abandoned(&mut self) {
         self.answer.closed().await;
     }
 }
 
-/// What the test holds: it sees what the backend is asked.
+/// The test's side: receives the calls of the backend, in order.
 #[derive(Debug)]
 pub struct Script {
-    seen: mpsc::Receiver<Seen>,
+    events: mpsc::Receiver<BackendEvent>,
 }
 
 impl FakeBackend {
-    /// A backend and the script that steers it.
+    /// A backend, and the script that receives its calls.
     pub fn new() -> (Arc<Self>, Script) {
         let (sender, receiver) = mpsc::channel(1024);
         let backend = Self {
@@ -119,9 +119,9 @@ impl FakeBackend {
             capabilities: Mutex::default(),
             name: Mutex::new("fake".to_owned()),
             links: AtomicU64::new(0),
-            seen: sender,
+            events: sender,
         };
-        (Arc::new(backend), Script { seen: receiver })
+        (Arc::new(backend), Script { events: receiver })
     }
 
     /// Sets what `open` does from now on.
@@ -129,54 +129,54 @@ impl FakeBackend {
         *self.opens.lock() = opens;
     }
 
-    /// Sets what the servers of links call themselves that are opened from now on.
+    /// Sets the server name of links that are opened from now on.
     pub fn set_name(&self, name: &str) {
         name.clone_into(&mut self.name.lock());
     }
 
-    /// Sets what the servers of links can do that are opened from now on.
+    /// Sets the server capabilities of links that are opened from now on.
     pub fn set_capabilities(&self, capabilities: Value) {
         *self.capabilities.lock() = Some(capabilities);
     }
 }
 
 impl Script {
-    /// The next thing the backend is asked.
+    /// The next call of the backend.
     ///
     /// # Panics
     /// When nothing comes for ten seconds.
-    pub async fn next(&mut self) -> Seen {
-        let next = tokio::time::timeout(std::time::Duration::from_secs(10), self.seen.recv()).await;
+    pub async fn next(&mut self) -> BackendEvent {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(10), self.events.recv()).await;
         next.expect("the backend is asked something in time").expect("the backend lives")
     }
 
-    /// The next request, passing over everything else.
+    /// The next request. Skips other calls.
     pub async fn call(&mut self) -> FakeCall {
         loop {
-            if let Seen::Call(call) = self.next().await {
+            if let BackendEvent::Call(call) = self.next().await {
                 return call;
             }
         }
     }
 
-    /// The next link, passing over everything else.
+    /// The next link that is opened. Skips other calls.
     pub async fn opened(&mut self) -> NewLink {
         loop {
-            if let Seen::Opened(opened) = self.next().await {
+            if let BackendEvent::Opened(opened) = self.next().await {
                 return opened;
             }
         }
     }
 
-    /// How many links are opened from now until nothing more is asked of the backend at the moment.
+    /// How many links were opened, among the calls that are in the queue now. Empties the queue.
     pub fn opened_meanwhile(&mut self) -> usize {
-        let seen = std::iter::from_fn(|| self.seen.try_recv().ok());
-        seen.filter(|seen| matches!(seen, Seen::Opened(_))).count()
+        let events = std::iter::from_fn(|| self.events.try_recv().ok());
+        events.filter(|event| matches!(event, BackendEvent::Opened(_))).count()
     }
 
     /// Waits until a link is closed.
     pub async fn closed(&mut self) {
-        while !matches!(self.next().await, Seen::Closed) {}
+        while !matches!(self.next().await, BackendEvent::Closed) {}
     }
 }
 
@@ -186,7 +186,7 @@ impl Backend for FakeBackend {
         let capabilities = self.capabilities.lock().clone();
         let name = self.name.lock().clone();
         let link = self.links.fetch_add(1, Ordering::Relaxed) + 1;
-        let seen = self.seen.clone();
+        let events = self.events.clone();
         Box::pin(async move {
             let version = match opens {
                 Opens::Well | Opens::Newer => open.revision.as_str(),
@@ -208,21 +208,21 @@ impl Backend for FakeBackend {
             }
             let (outlet, fanout, params) = (open.outlet, open.fanout, open.params);
             let opened = NewLink { link, outlet, fanout, params, opening: open.opening };
-            // A test that opens thousands of links does not look at each.
-            let _ = seen.try_send(Seen::Opened(opened));
-            Ok(Opened { link: Box::new(FakeLink { link, seen }), result: RawJson::of(&result) })
+            // Ignored if the queue is full: a test that opens thousands of links does not receive each one.
+            let _ = events.try_send(BackendEvent::Opened(opened));
+            Ok(Opened { link: Box::new(FakeLink { link, events }), result: RawJson::of(&result) })
         })
     }
 }
 
 struct FakeLink {
     link: u64,
-    seen: mpsc::Sender<Seen>,
+    events: mpsc::Sender<BackendEvent>,
 }
 
 impl Link for FakeLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let (link, seen) = (self.link, self.seen.clone());
+        let (link, events) = (self.link, self.events.clone());
         if matches!(&call.request.method, tenure_protocol::Method::Other(name) if &**name == "test/panic") {
             panic!("a panic for testing");
         }
@@ -231,17 +231,17 @@ impl Link for FakeLink {
             let context = Arc::new(call.context);
             let call = FakeCall { link, request: call.request, context: Arc::clone(&context), answer };
             let gone = || RpcError::of(Reason::BackendUnavailable, "the fake backend hung up");
-            seen.send(Seen::Call(call)).await.map_err(|_| gone())?;
+            events.send(BackendEvent::Call(call)).await.map_err(|_| gone())?;
             answered.await.unwrap_or_else(|_| Err(gone()))
         })
     }
 
     fn notify(&self, notification: Notification) {
-        let _ = self.seen.try_send(Seen::Heard(notification));
+        let _ = self.events.try_send(BackendEvent::Heard(notification));
     }
 
     fn close(&self) -> BoxFuture<()> {
-        let _ = self.seen.try_send(Seen::Closed);
+        let _ = self.events.try_send(BackendEvent::Closed);
         Box::pin(std::future::ready(()))
     }
 }

@@ -1,4 +1,4 @@
-//! A client of one request that is no session: what a responder or a link sees in its place.
+//! A client for a single request without a session: the `Client` that a responder or a link sees.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,41 +10,41 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
 use tenure_session::Route;
 use tenure_session::backend::Call;
-use tenure_session::call::{CallContext, Caller, Stage};
+use tenure_session::call::{CallContext, Caller, Client, Origin};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How a question is answered.
-type Answers = dyn Fn(&Method, Value) -> Reply + Send + Sync;
+/// The function that answers a question.
+type AnswerFn = dyn Fn(&Method, Value) -> Reply + Send + Sync;
 
-/// A client that takes down what it hears, and answers questions as it was told to.
+/// A client that records the notifications it gets, and answers questions with a function that the test sets.
 pub struct FakeClient {
     capabilities: Value,
     route: Route,
     cancellation: CancellationToken,
-    answers: Mutex<Arc<Answers>>,
+    answers: Mutex<Arc<AnswerFn>>,
     heard: Mutex<VecDeque<(Method, Value)>>,
     more: Notify,
 }
 
 impl FakeClient {
-    /// A client that can do this much, and refuses every question.
+    /// A client with these capabilities that refuses every question.
     pub fn new(capabilities: Value) -> Arc<Self> {
         Arc::new(Self {
             capabilities,
             route: Route::MAIN,
             cancellation: CancellationToken::new(),
             answers: Mutex::new(Arc::new(|method: &Method, _| {
-                Err(RpcError::of(Reason::MethodNotFound, format!("nobody answers {method} here")))
+                Err(RpcError::of(Reason::MethodNotFound, format!("the fake client does not answer {method}")))
             })),
             heard: Mutex::default(),
             more: Notify::new(),
         })
     }
 
-    /// Answers questions like this from now on.
+    /// Answers questions with this function from now on.
     pub fn answer(&self, answers: impl Fn(&Method, Value) -> Reply + Send + Sync + 'static) {
         *self.answers.lock() = Arc::new(answers);
     }
@@ -54,7 +54,7 @@ impl FakeClient {
         self.cancellation.cancel();
     }
 
-    /// The next notification that came.
+    /// Waits for the next notification.
     ///
     /// # Panics
     /// When none comes for ten seconds.
@@ -72,13 +72,13 @@ impl FakeClient {
         tokio::time::timeout(Duration::from_secs(10), hear).await.expect("something is heard in time")
     }
 
-    /// All notifications that came and were not heard yet.
+    /// All notifications that came and were not taken yet.
     pub fn heard(&self) -> Vec<(Method, Value)> {
         self.heard.lock().drain(..).collect()
     }
 
-    /// A request of this client in the modern era. `params` get the `_meta` that a request needs; what they say there
-    /// already stays.
+    /// A request of this client in the modern era. Adds the `_meta` members that a request needs, and keeps those that
+    /// `params` already have.
     pub fn call(self: &Arc<Self>, id: u64, method: &str, mut params: Value) -> Call {
         let meta = [
             ("io.modelcontextprotocol/protocolVersion", json!(MODERN)),
@@ -86,9 +86,9 @@ impl FakeClient {
             ("io.modelcontextprotocol/clientInfo", json!({ "name": "fake", "version": "1" })),
         ];
         for (name, value) in meta {
-            let said = &mut params["_meta"][name];
-            if said.is_null() {
-                *said = value;
+            let member = &mut params["_meta"][name];
+            if member.is_null() {
+                *member = value;
             }
         }
         self.plain_call(id, method, &params)
@@ -101,8 +101,8 @@ impl FakeClient {
             method: Method::new(method),
             params: (!params.is_null()).then(|| RawJson::of(params)),
         };
-        let stage: Arc<dyn Stage> = Arc::clone(self) as _;
-        let context = CallContext::staged(stage, &request, Caller::anonymous("test"));
+        let client: Arc<dyn Client> = Arc::clone(self) as _;
+        let context = CallContext::new(client, &request, Caller::anonymous("test"));
         Call { request, context }
     }
 }
@@ -117,20 +117,30 @@ fn value(params: Option<&RawJson>) -> Value {
     params.map_or(Value::Null, |params| params.read().expect("params are JSON"))
 }
 
-impl Stage for FakeClient {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+impl Client for FakeClient {
+    fn notify(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<(), Error>> {
         self.heard.lock().push_back((method.clone(), value(params)));
         self.more.notify_one();
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+    fn ask(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<RawJson, RpcError>> {
         let answers = Arc::clone(&self.answers.lock());
         Box::pin(std::future::ready(answers(method, value(params))))
     }
 
-    fn cancellation(&self) -> CancellationToken {
-        self.cancellation.clone()
+    fn cancellation(&self, _: &RequestId, _: u64) -> Option<CancellationToken> {
+        Some(self.cancellation.clone())
     }
 
     fn capabilities(&self) -> RawJson {

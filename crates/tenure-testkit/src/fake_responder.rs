@@ -1,4 +1,4 @@
-//! A responder whose every answer the test gives by hand.
+//! A responder whose answers the test gives by hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-/// A responder that asks the test.
+/// A responder that passes every request to the test.
 #[derive(Debug)]
 pub struct FakeResponder {
-    seen: mpsc::Sender<Asked>,
+    requests: mpsc::Sender<FakeRequest>,
 }
 
 /// A request that waits for the test's answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct FakeRequest {
     /// The request.
     pub request: Request,
     /// Its context.
@@ -27,27 +27,28 @@ pub struct Asked {
     answer: oneshot::Sender<Reply>,
 }
 
-/// What the test holds: it sees what the responder is asked.
+/// The test's side: receives the requests of the responder, in order.
 #[derive(Debug)]
 pub struct Exchanged {
-    seen: mpsc::Receiver<Asked>,
+    requests: mpsc::Receiver<FakeRequest>,
 }
 
 impl FakeResponder {
-    /// A responder and what steers it.
+    /// A responder, and the receiver of its requests.
     pub fn new() -> (Arc<Self>, Exchanged) {
         let (sender, receiver) = mpsc::channel(1024);
-        (Arc::new(Self { seen: sender }), Exchanged { seen: receiver })
+        (Arc::new(Self { requests: sender }), Exchanged { requests: receiver })
     }
 }
 
 impl Responder for FakeResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let seen = self.seen.clone();
+        let requests = self.requests.clone();
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let gone = || RpcError::of(Reason::BackendUnavailable, "the fake responder hung up");
-            seen.send(Asked { request: call.request, context: call.context, answer })
+            requests
+                .send(FakeRequest { request: call.request, context: call.context, answer })
                 .await
                 .map_err(|_| gone())?;
             answered.await.unwrap_or_else(|_| Err(gone()))
@@ -64,33 +65,33 @@ impl Exchanged {
     ///
     /// # Panics
     /// When none comes for ten seconds.
-    pub async fn next(&mut self) -> Asked {
-        let next = tokio::time::timeout(Duration::from_secs(10), self.seen.recv()).await;
+    pub async fn next(&mut self) -> FakeRequest {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.requests.recv()).await;
         next.expect("the responder is asked something in time").expect("the responder lives")
     }
 
-    /// The next request, which is of this method.
+    /// The next request, which must have this method.
     ///
     /// # Panics
-    /// When it is another.
-    pub async fn expect(&mut self, method: &str) -> Asked {
+    /// When it has another method.
+    pub async fn expect(&mut self, method: &str) -> FakeRequest {
         let asked = self.next().await;
         assert_eq!(asked.request.method.as_str(), method);
         asked
     }
 
-    /// Answers the next request, a discovery.
+    /// Answers the next request, which must be a discovery.
     pub async fn discovered(&mut self) {
         self.expect("server/discover").await.answer(&discovery());
     }
 
-    /// Whether nothing was asked since.
+    /// Whether no request waits in the queue.
     pub fn is_quiet(&self) -> bool {
-        self.seen.is_empty()
+        self.requests.is_empty()
     }
 }
 
-/// What a modern server says of itself.
+/// The discovery result of a modern server.
 pub fn discovery() -> Value {
     json!({
         "resultType": "complete",
@@ -109,16 +110,16 @@ pub fn discovery() -> Value {
     })
 }
 
-impl Asked {
+impl FakeRequest {
     /// The params.
     ///
     /// # Panics
-    /// When they are no JSON.
+    /// When they are not JSON.
     pub fn params(&self) -> Value {
         self.request.params.as_ref().map_or(Value::Null, |params| params.read().expect("params are JSON"))
     }
 
-    /// What the request says of its client under this name.
+    /// The value of this name in the `_meta` of the request.
     pub fn meta(&self, name: &str) -> Value {
         self.params()["_meta"][&format!("io.modelcontextprotocol/{name}")].clone()
     }
@@ -130,7 +131,7 @@ impl Asked {
 
     /// Answers with a result.
     pub fn answer(self, result: &Value) {
-        // Whoever asked may have gone; then nobody wants the answer.
+        // Fails if the caller has dropped its request; then the answer is not needed.
         let _ = self.answer.send(Ok(RawJson::of(result)));
     }
 
@@ -139,15 +140,15 @@ impl Asked {
         let _ = self.answer.send(Err(error));
     }
 
-    /// Says something that belongs to the request.
+    /// Sends a notification that belongs to the request.
     ///
     /// # Panics
-    /// When nobody hears it any more.
+    /// When the client does not listen any more.
     pub async fn say(&self, method: &Method, params: &Value) {
-        self.context.notify(method, Some(&RawJson::of(params))).await.expect("somebody hears it");
+        self.context.notify(method, Some(&RawJson::of(params))).await.expect("the client listens");
     }
 
-    /// Acknowledges a listen: with all that it asks for, but for these resources.
+    /// Acknowledges a listen with all its notifications, except for these resources.
     pub async fn acknowledge(&self, but_for: &[&str]) {
         let mut honoured = self.params()["notifications"].clone();
         if let Some(uris) = honoured.get_mut("resourceSubscriptions").and_then(Value::as_array_mut) {
@@ -157,12 +158,12 @@ impl Asked {
         self.say(&Method::Acknowledged, &params).await;
     }
 
-    /// What messages of a listen carry in `_meta`.
+    /// The `_meta` of a listen's messages.
     pub fn subscription(&self) -> Value {
         json!({ "io.modelcontextprotocol/subscriptionId": self.request.id.as_number() })
     }
 
-    /// Waits until nobody wants the answer any more.
+    /// Waits until the caller has dropped its request.
     ///
     /// # Panics
     /// When that takes longer than ten seconds.
@@ -171,7 +172,7 @@ impl Asked {
         dropped.expect("the request is given up in time");
     }
 
-    /// Whether nobody wants the answer any more.
+    /// Whether the caller has dropped its request.
     pub fn is_dropped(&self) -> bool {
         self.answer.is_closed()
     }

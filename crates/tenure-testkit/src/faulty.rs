@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
-    Space, Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
+    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
+    StoreCapabilities, StoreDurability, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
 };
 use tokio::sync::watch;
 
 use crate::crash::Last;
 
-/// How often what is due is asked for before [`Faulty::swept`] loses patience.
+/// How many calls of `expired` [`Faulty::swept`] waits for before it fails.
 const MAX_LOOKS: u64 = 1_000;
 
 /// A store around a store, with faults.
@@ -46,15 +46,16 @@ pub struct Faulty {
     looks: watch::Sender<Looks>,
 }
 
+/// How often `expired` was called.
 #[derive(Default)]
 struct Looks {
     all: u64,
-    /// Those that found nothing.
+    /// Calls that found nothing due.
     idle: u64,
 }
 
 impl Faulty {
-    /// A store that works until told otherwise.
+    /// A store that works until a fault is set.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
             inner,
@@ -84,7 +85,7 @@ impl Faulty {
         }
     }
 
-    /// The store around which this one is.
+    /// The wrapped store.
     pub fn inner(&self) -> Arc<dyn Store> {
         Arc::clone(&self.inner)
     }
@@ -94,12 +95,12 @@ impl Faulty {
         self.fail_at.store(self.calls.load(Ordering::SeqCst) + n, Ordering::SeqCst);
     }
 
-    /// Says of itself that it outlives the process, as the store of a test does that puts another process on it.
+    /// Declares the durability of a store that outlives the process, for tests that start another process on it.
     pub fn set_lasting(&self) {
         self.lasts.store(true, Ordering::SeqCst);
     }
 
-    /// Says that something is wrong with it, or that nothing is.
+    /// Sets the trouble that the store reports, or none.
     pub fn set_trouble(&self, trouble: Option<Trouble>) {
         *self.trouble.lock() = trouble;
     }
@@ -129,7 +130,7 @@ impl Faulty {
         self.append_answers_held.send_replace(false);
     }
 
-    /// Makes reads of events look at once but answer only after [`Faulty::answer_reads`].
+    /// Makes reads of events read at once but answer only after [`Faulty::answer_reads`].
     pub fn hold_answers_of_reads(&self) {
         self.read_answers_held.send_replace(true);
     }
@@ -139,18 +140,18 @@ impl Faulty {
         self.read_answers_held.send_replace(false);
     }
 
-    /// Makes reads take their events at once, and look only after [`Faulty::look_at_marks`] up to where their stream was
-    /// trimmed. An engine that does not read both at one moment meets every trim between the two.
+    /// Makes reads take their events at once, but read only after [`Faulty::look_at_marks`] how far their stream was
+    /// trimmed. This simulates an engine that does not read both at the same moment, with trims in between.
     pub fn hold_looks_at_marks(&self) {
         self.marks_held.send_replace(true);
     }
 
-    /// Lets reads look up to where their stream was trimmed.
+    /// Lets reads find out how far their stream was trimmed.
     pub fn look_at_marks(&self) {
         self.marks_held.send_replace(false);
     }
 
-    /// How often the store has looked for events, whether or not it may answer. It changes from now on.
+    /// Watches how many reads of events were done, whether or not they may answer yet.
     pub fn reads(&self) -> watch::Receiver<u64> {
         self.reads.subscribe()
     }
@@ -160,8 +161,8 @@ impl Faulty {
         self.puts_held.send_replace(true);
     }
 
-    /// Makes the next write of a record take effect at once but answer only after [`Faulty::answer_puts`]; those
-    /// after it are not held up.
+    /// Makes the next write of a record take effect at once but answer only after [`Faulty::answer_puts`]; later writes
+    /// are not held.
     pub fn hold_answer_of_next_put(&self) {
         self.next_put_held.store(true, Ordering::SeqCst);
     }
@@ -182,32 +183,32 @@ impl Faulty {
         *self.puts_fail.lock() = fail.then(fault);
     }
 
-    /// Makes every write of a record fail like this.
+    /// Makes every write of a record fail with this error.
     pub fn fail_puts_with(&self, error: StoreError) {
         *self.puts_fail.lock() = Some(error);
     }
 
-    /// Makes it list every record as due from now on, over and over, whether or not it is.
+    /// Makes `expired` list every record as due from now on, again and again.
     pub fn say_that_all_is_due(&self) {
         self.all_due.store(true, Ordering::SeqCst);
     }
 
-    /// Makes it panic when it is asked the next time what is due in that space, once.
+    /// Makes the next call of `expired` for this space panic, once.
     pub fn panic_at_next_look(&self, space: Space) {
         *self.look_panics.lock() = Some(space);
     }
 
-    /// Makes it panic whenever this record is read.
+    /// Makes every read of this record panic.
     pub fn panic_at_reads_of(&self, key: RecordKey) {
         *self.get_panics.lock() = Some(key);
     }
 
-    /// Makes the answer to the next write of a record be lost; the write itself is done or not.
+    /// Loses the answer to the next write of a record; the write itself is done or not.
     pub fn lose_answer_of_next_put(&self, put: Last) {
         *self.lost.lock() = Some(put);
     }
 
-    /// Makes the answer to the next removal of a record be lost; the removal itself is done or not.
+    /// Loses the answer to the next removal of a record; the removal itself is done or not.
     pub fn lose_answer_of_next_delete(&self, delete: Last) {
         *self.lost_delete.lock() = Some(delete);
     }
@@ -217,31 +218,31 @@ impl Faulty {
         self.puts.load(Ordering::SeqCst)
     }
 
-    /// Resolves when no write of a record is under way in the store around which this one is. A process that is killed
-    /// takes its writes with it or has done them; with [`Faulty::set_broken`] in front, so does one of a test.
+    /// Resolves when the wrapped store has no write of a record under way. Together with [`Faulty::set_broken`]
+    /// before it, this simulates a killed process, whose writes are either done or never done.
     pub async fn puts_are_done(&self) {
-        // The sender is ours, so it cannot be gone.
+        // `self` holds the sender, so the wait cannot fail.
         let _ = self.puts_under_way.subscribe().wait_for(|under_way| *under_way == 0).await;
     }
 
-    /// How often it was asked what is due.
+    /// How often `expired` was called.
     pub fn looks(&self) -> u64 {
         self.looks.borrow().all
     }
 
-    /// Resolves when whoever removes what is due has seen that nothing is.
+    /// Resolves when the sweeper has found no record due.
     ///
     /// # Panics
-    /// When there is always something.
+    /// When `expired` always finds a record.
     pub async fn swept(&self) {
         let mut looks = self.looks.subscribe();
         let (all, idle) = {
             let looks = looks.borrow();
             (looks.all, looks.idle)
         };
-        // One that was under way may have looked too early, so the second counts.
+        // A call that was already under way may have read too early, so two idle calls are needed.
         let done = |looks: &Looks| looks.idle >= idle + 2;
-        // The sender is ours, so it cannot be gone.
+        // `self` holds the sender, so the wait cannot fail.
         let _ = looks.wait_for(|looks| done(looks) || looks.all > all + MAX_LOOKS).await;
         assert!(done(&self.looks.borrow()), "what is due is never removed");
     }
@@ -257,7 +258,7 @@ impl Faulty {
         fails.then(fault)
     }
 
-    /// As [`Faulty::run`], but not counted: the runtime does these by itself, at times a test cannot know.
+    /// As [`Faulty::run`], but not counted: the runtime makes these calls by itself, at times that a test cannot know.
     fn run_uncounted<T: Send + 'static>(&self, operation: impl FnOnce(&dyn Store) -> Stored<T>) -> Stored<T> {
         if self.broken.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(fault())));
@@ -303,7 +304,7 @@ impl Store for Faulty {
     ) -> Stored<Version> {
         self.puts.fetch_add(1, Ordering::SeqCst);
         if let Some(error) = self.puts_fail.lock().clone() {
-            // Not at once, so that a caller that repeats without a pause lets other tasks run.
+            // Yields first, so that a caller that retries without a pause lets other tasks run.
             return Box::pin(async move {
                 tokio::task::yield_now().await;
                 Err(error)
@@ -335,7 +336,7 @@ impl Store for Faulty {
     }
 
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        // What has to be waited for fails when it is asked for.
+        // If the engine cannot peek, the caller uses `get`, which fails then.
         let found = self.inner.peek(key)?;
         Some(self.fault().map_or(found, Err))
     }
@@ -414,7 +415,7 @@ impl Store for Faulty {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         let read = self.run(|store| store.read(session, stream, after, limit));
         let (reads, mut held) = (self.reads.clone(), self.read_answers_held.subscribe());
         let mut marks = self.marks_held.subscribe();
@@ -425,7 +426,7 @@ impl Store for Faulty {
             if let (Some(inner), Ok(stretch)) = (again, &mut outcome) {
                 marks.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
                 let trimmed = inner.read(session, stream, after, limit).await?.trimmed;
-                // As far as it concerns these events; see clause 19 of the port.
+                // Only as far as these events; see clause 19 of the port.
                 let last = stretch.events.last();
                 stretch.trimmed = last.map_or(trimmed, |last| trimmed.min(last.position));
             }
@@ -434,7 +435,7 @@ impl Store for Faulty {
         })
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         self.trims.fetch_add(1, Ordering::SeqCst);
         if self.trims_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Busy)));
@@ -458,10 +459,10 @@ impl Store for Faulty {
         self.run(|store| store.restore(session, log))
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self) -> StoreCapabilities {
         let mut capabilities = self.inner.capabilities();
         if self.lasts.load(Ordering::SeqCst) {
-            capabilities.durability = Durability::Machine;
+            capabilities.durability = StoreDurability::Machine;
         }
         capabilities
     }

@@ -1,8 +1,8 @@
-//! A store whose writes take effect when the test says so, and a caller who leaves at a given point.
+//! A store whose writes take effect when the test lets them, and a caller that leaves at a given point.
 //!
-//! A write that was asked for takes effect in its turn, also if its future was dropped meanwhile: so does an engine
-//! that has the write in its queue. Reads are answered at once, from the writes that have taken effect. A test that lets its
-//! caller leave after every number of steps has seen every moment at which a client can hang up.
+//! Held writes take effect in order, even if their futures were dropped meanwhile, as in an engine that has the write
+//! in its queue. Reads are answered at once, from the writes that have taken effect. A test that lets its caller
+//! leave after each possible number of steps covers every moment at which a client can hang up.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -16,28 +16,28 @@ use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Expected, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space,
-    Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
+    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
+    StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
 };
 use tokio::sync::{oneshot, watch};
 
-/// How often other tasks get their turn between two steps.
+/// How often the task yields to other tasks between two steps.
 const TURNS: usize = 40;
 
 /// A store around a store, whose writes can be held back.
 pub struct Late {
     inner: Arc<dyn Store>,
     held: AtomicBool,
-    waiting: Mutex<VecDeque<Waiting>>,
+    waiting: Mutex<VecDeque<HeldWrite>>,
     lists_held: watch::Sender<bool>,
     lists: AtomicUsize,
 }
 
-/// A write that was asked for and has not taken effect.
-type Waiting = Box<dyn FnOnce(&dyn Store) -> BoxFuture<()> + Send>;
+/// A write that was requested and has not taken effect.
+type HeldWrite = Box<dyn FnOnce(&dyn Store) -> BoxFuture<()> + Send>;
 
 impl Late {
-    /// A store that works at once until told otherwise.
+    /// A store that works at once until [`Late::hold`].
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self {
             inner,
@@ -58,30 +58,30 @@ impl Late {
         self.waiting.lock().len()
     }
 
-    /// Lets the oldest write that is held back take effect. False if there is none.
+    /// Lets the oldest held write take effect. Returns false if there is none.
     pub async fn land_one(&self) -> bool {
         let Some(write) = self.waiting.lock().pop_front() else { return false };
         write(self.inner.as_ref()).await;
         true
     }
 
-    /// Lets all writes take effect, and holds back none from now on.
+    /// Lets all held writes take effect, and holds no further write.
     pub async fn let_go(&self) {
         self.held.store(false, Ordering::SeqCst);
         while self.land_one().await {}
     }
 
-    /// Makes lists be read at once but answered only after [`Late::answer_lists`].
+    /// Lists are read at once, but answered only after [`Late::answer_lists`].
     pub fn hold_answers_of_lists(&self) {
         self.lists_held.send_replace(true);
     }
 
-    /// Lets lists be answered.
+    /// Lets lists answer.
     pub fn answer_lists(&self) {
         self.lists_held.send_replace(false);
     }
 
-    /// How many lists were asked for.
+    /// How often `list` was called.
     pub fn lists(&self) -> usize {
         self.lists.load(Ordering::SeqCst)
     }
@@ -93,19 +93,19 @@ impl Late {
         if !self.held.load(Ordering::SeqCst) {
             return operation(self.inner.as_ref());
         }
-        let (tell, told) = oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         self.waiting.lock().push_back(Box::new(move |store| {
             let write = operation(store);
-            // The caller may be gone.
-            Box::pin(async move { drop(tell.send(write.await)) })
+            // Fails if the caller is gone.
+            Box::pin(async move { drop(answer.send(write.await)) })
         }));
-        Box::pin(async move { told.await.unwrap_or(Err(StoreError::Unknown)) })
+        Box::pin(async move { answered.await.unwrap_or(Err(StoreError::Unknown)) })
     }
 }
 
-/// Lets a caller leave after this many steps, and returns its answer if that came before. One step is to look
-/// for the answer, the next lets one write take effect, and so on. Other tasks run between the steps, and after the
-/// last one, so they have begun the work that the caller left to them.
+/// Drops a call after this many steps, and returns its answer if that came before. The steps alternate: one polls the
+/// call, the next lets one write take effect. Other tasks run between the steps and after the last one, so that they
+/// have begun the work that the caller left to them.
 pub async fn leave_after<T>(steps: usize, store: &Late, call: impl Future<Output = T>) -> Option<T> {
     let answer = {
         let mut call = pin!(call);
@@ -125,7 +125,7 @@ pub async fn leave_after<T>(steps: usize, store: &Late, call: impl Future<Output
     answer
 }
 
-/// Gives the tasks of a runtime with one thread time for all they can do now.
+/// Lets the other tasks of a single-threaded runtime do all the work that they can do now.
 pub async fn let_others_run() {
     for _ in 0..TURNS {
         tokio::task::yield_now().await;
@@ -196,11 +196,11 @@ impl Store for Late {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         self.inner.read(session, stream, after, limit)
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         self.write(move |store| store.trim(session, keep))
     }
 
@@ -220,7 +220,7 @@ impl Store for Late {
         self.write(move |store| store.restore(session, log))
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self) -> StoreCapabilities {
         self.inner.capabilities()
     }
 

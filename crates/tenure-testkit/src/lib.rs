@@ -1,15 +1,15 @@
-//! For tests only: contract suites that every engine and backend passes, and fakes that can be steered.
+//! For tests only: contract suites that every engine, backend and responder passes, and fakes that a test controls.
 
+pub mod store_contract;
 pub mod backend_contract;
-pub mod clock;
-pub mod crash;
-pub mod exchanges;
-pub mod fake_backend;
-pub mod fake_client;
-pub mod fake_responder;
-pub mod faulty;
-pub mod late;
 pub mod responder_contract;
 pub mod runtime;
+pub mod exchanges;
+pub mod fake_backend;
+pub mod fake_responder;
+pub mod fake_client;
+pub mod faulty;
+pub mod late;
+pub mod crash;
+pub mod clock;
 pub mod sse;
-pub mod store_contract;

@@ -1,9 +1,10 @@
 //! The responder port's clauses as tests; every responder runs all of them.
 //!
-//! The responder under test serves a server that says `{"tools":{"listChanged":true}}` and has these tools: `echo`
-//! (answers with its `text`), `progress` (reports 1, 2, 3, then answers), `ask` (asks `roots/list` and answers with the
-//! number of roots), `linger` (reports 1, then never answers), `after_linger` (answers when a `linger` has been withdrawn),
-//! `change` (tells everybody that the list of tools changed) and `sampler` (needs a client that declares `sampling`).
+//! The responder under test serves a server that declares `{"tools":{"listChanged":true}}` and has these tools:
+//! `echo` (answers with its `text`), `progress` (reports 1, 2, 3, then answers), `ask` (asks `roots/list` and answers
+//! with the number of roots), `linger` (reports 1, then never answers), `after_linger` (answers when a `linger` has
+//! been withdrawn), `change` (notifies every listen that the list of tools changed) and `sampler` (needs a client
+//! that declares `sampling`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::fake_client::FakeClient;
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Runs every clause, each on a responder of its own.
+/// Runs every clause, each on a new responder.
 pub async fn all(open: impl Fn() -> Arc<dyn Responder>) {
     let begun = || {
         let responder = open();

@@ -1,4 +1,4 @@
-//! A session runtime for tests, and the few steps that every test of it needs.
+//! Starts a session runtime for tests, and does the steps that every test of it needs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tenure_session::backend::Backend;
 use tenure_session::call::Caller;
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::store::Store;
-use tenure_session::session::{Answer, Item, Parts, Reader, Session, Sessions};
+use tenure_session::session::{Answer, Item, Reader, Session, SessionParts, Sessions};
 use tenure_session::{Limits, Principal};
 
 use crate::clock::TurnableClock;
@@ -19,7 +19,7 @@ pub fn start(store: Arc<dyn Store>, backend: Arc<dyn Backend>, limits: Limits) -
     start_at(store, backend, Arc::new(TurnableClock::start()), limits)
 }
 
-/// Starts a runtime with a clock that goes on from before.
+/// Starts a runtime with the clock of an earlier runtime.
 pub fn start_at(
     store: Arc<dyn Store>,
     backend: Arc<dyn Backend>,
@@ -37,7 +37,7 @@ pub fn start_with_servers(
     limits: Limits,
     servers: Fingerprints,
 ) -> Sessions {
-    Sessions::start_with_servers(Parts { store, backend, clock, limits }, servers)
+    Sessions::start_with_servers(SessionParts { store, backend, clock, limits }, servers)
 }
 
 /// A request with a number for an id.
@@ -46,10 +46,10 @@ pub fn request(id: u64, method: &str, params: &Value) -> Request {
     read_request(&message::write_request(&id, &method, Some(&params)))
 }
 
-/// A request as it is read from the wire.
+/// Parses a request from its bytes on the wire.
 ///
 /// # Panics
-/// When it is none.
+/// When the bytes are not a request.
 pub fn read_request(written: &Bytes) -> Request {
     match Message::parse(written) {
         Ok(Message::Request(request)) => request,
@@ -57,7 +57,7 @@ pub fn read_request(written: &Bytes) -> Request {
     }
 }
 
-/// The params of an `initialize` of this revision, by a client that can do everything.
+/// The params of an `initialize` of this revision, from a client with all capabilities.
 pub fn initialize(revision: &str) -> Value {
     json!({
         "protocolVersion": revision,
@@ -66,7 +66,7 @@ pub fn initialize(revision: &str) -> Value {
     })
 }
 
-/// Creates a session and says `notifications/initialized`.
+/// Creates a session and sends `notifications/initialized`.
 ///
 /// # Panics
 /// When that fails.
@@ -117,7 +117,7 @@ pub fn parse(body: &Bytes) -> Value {
     serde_json::from_slice(body).expect("JSON")
 }
 
-/// The next message of a stream with its id, passing over everything that is not a message.
+/// The next message of a stream, with its id. Skips items that are not messages.
 pub async fn event(reader: &mut Reader) -> Option<(Option<String>, Value)> {
     loop {
         match reader.next().await? {

@@ -1,41 +1,41 @@
 //! Reads Server-Sent Events from a body that arrives in pieces, comments included.
 //!
-//! Nothing is mended or dropped: a test has to see what is on the wire.
+//! It repairs and drops nothing, because a test has to see the exact bytes on the wire.
 
 use std::collections::VecDeque;
 
-/// One thing on a stream.
+/// One comment or event of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Item {
+pub enum SseItem {
     /// A line that starts with a colon, without the colon.
     Comment(String),
     /// Lines up to an empty one.
-    Event(Event),
+    Event(SseEvent),
 }
 
-/// A line that belongs on no stream: a field that is not known, or that cannot be read.
+/// A line that must not be on a stream: an unknown field, or one that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Odd(pub String);
 
 /// An event, each field as it was sent.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Event {
-    /// What a client sends to resume after this event.
+pub struct SseEvent {
+    /// The id that a client sends to resume after this event.
     pub id: Option<String>,
     /// The kind of event.
     pub event: Option<String>,
-    /// How long to wait before coming back, in milliseconds.
+    /// How long a client must wait before it reconnects, in milliseconds.
     pub retry: Option<u64>,
     /// The message; empty if the event carries nothing but its id.
     pub data: Option<String>,
 }
 
-/// What was read of a stream so far. Yields nothing as long as no further item is complete.
+/// Parses a stream. As an iterator, it ends when no further item is complete, and goes on after the next `feed`.
 #[derive(Debug, Default)]
 pub struct Parser {
     partial: Vec<u8>,
-    event: Event,
-    ready: VecDeque<Result<Item, Odd>>,
+    event: SseEvent,
+    ready: VecDeque<Result<SseItem, Odd>>,
 }
 
 impl Parser {
@@ -56,15 +56,15 @@ impl Parser {
     fn line(&mut self, line: &str) {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
-            if event != Event::default() {
-                self.ready.push_back(Ok(Item::Event(event)));
+            if event != SseEvent::default() {
+                self.ready.push_back(Ok(SseItem::Event(event)));
             }
             return;
         }
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value).to_owned();
         match (name, value.parse()) {
-            ("", _) => self.ready.push_back(Ok(Item::Comment(value))),
+            ("", _) => self.ready.push_back(Ok(SseItem::Comment(value))),
             ("id", _) => self.event.id = Some(value),
             ("event", _) => self.event.event = Some(value),
             ("retry", Ok(milliseconds)) => self.event.retry = Some(milliseconds),
@@ -78,26 +78,31 @@ impl Parser {
 }
 
 impl Iterator for Parser {
-    type Item = Result<Item, Odd>;
+    type Item = Result<SseItem, Odd>;
 
-    fn next(&mut self) -> Option<Result<Item, Odd>> {
+    fn next(&mut self) -> Option<Result<SseItem, Odd>> {
         self.ready.pop_front()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, Item, Odd, Parser};
+    use super::{Odd, Parser, SseEvent, SseItem};
 
     #[test]
     fn items_are_found_however_the_body_is_split() {
         let text = ": stream\n\nid: 1-0-a\nretry: 10\ndata: \n\nid: 1-2-a\r\nevent: message\r\ndata: {\r\ndata: }\r\n\r\nretry: 5\n\ndata: cut";
         let own = |text: &str| Some(text.to_owned());
         let expected = [
-            Item::Comment("stream".to_owned()),
-            Item::Event(Event { id: own("1-0-a"), event: None, retry: Some(10), data: own("") }),
-            Item::Event(Event { id: own("1-2-a"), event: own("message"), retry: None, data: own("{\n}") }),
-            Item::Event(Event { retry: Some(5), ..Event::default() }),
+            SseItem::Comment("stream".to_owned()),
+            SseItem::Event(SseEvent { id: own("1-0-a"), event: None, retry: Some(10), data: own("") }),
+            SseItem::Event(SseEvent {
+                id: own("1-2-a"),
+                event: own("message"),
+                retry: None,
+                data: own("{\n}"),
+            }),
+            SseItem::Event(SseEvent { retry: Some(5), ..SseEvent::default() }),
         ];
         for size in [1, 2, 3, 7, 1000] {
             let mut parser = Parser::default();

@@ -10,17 +10,17 @@ use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, SavedLog, SavedStream, Space, Store,
+    EntryPlace, Epoch, Expected, Keep, NewEvent, ReadLimit, RecordKey, SavedLog, SavedStream, Space, Store,
     StoreError, Survey, Version,
 };
 
-type Shared = Arc<dyn Store>;
+type SharedStore = Arc<dyn Store>;
 
 const READ_ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 const KEEP_ALL: Keep = Keep { events: usize::MAX, bytes: usize::MAX, since: Time(0) };
 
-/// Runs every clause, each on a store of its own.
-pub async fn all(open: impl Fn() -> Shared) {
+/// Runs every clause, each on a new store.
+pub async fn all(open: impl Fn() -> SharedStore) {
     clause_1_put_absent_creates_or_conflicts(open()).await;
     clause_2_put_version_replaces_only_that_version(open()).await;
     clause_3_versions_only_grow(open()).await;
@@ -60,21 +60,21 @@ fn bytes(text: &str) -> Bytes {
 }
 
 fn event(stream: u32, body: &str) -> NewEvent {
-    NewEvent { stream: StreamId::new(stream), body: bytes(body), place: Place::Middle, at: Time(1_000) }
+    NewEvent { stream: StreamId::new(stream), body: bytes(body), place: EntryPlace::Middle, at: Time(1_000) }
 }
 
-async fn owned(store: &Shared) -> (SessionKey, Epoch) {
+async fn owned(store: &SharedStore) -> (SessionKey, Epoch) {
     let key = key();
     let epoch = store.claim(key, NodeId::random(), None).await.expect("a first claim");
     (key, epoch)
 }
 
-async fn bodies(store: &Shared, session: SessionKey, stream: u32, after: Position) -> Vec<String> {
+async fn bodies(store: &SharedStore, session: SessionKey, stream: u32, after: Position) -> Vec<String> {
     let stretch = store.read(session, StreamId::new(stream), after, READ_ALL).await.expect("read");
     stretch.events.iter().map(|event| String::from_utf8_lossy(&event.body).into_owned()).collect()
 }
 
-async fn clause_1_put_absent_creates_or_conflicts(store: Shared) {
+async fn clause_1_put_absent_creates_or_conflicts(store: SharedStore) {
     let key = record();
     let version = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
     let again = store.put(key, bytes("b"), Expected::Absent, None).await;
@@ -83,7 +83,7 @@ async fn clause_1_put_absent_creates_or_conflicts(store: Shared) {
     assert_eq!((kept.value, kept.version), (bytes("a"), version));
 }
 
-async fn clause_2_put_version_replaces_only_that_version(store: Shared) {
+async fn clause_2_put_version_replaces_only_that_version(store: SharedStore) {
     let key = record();
     let none = store.put(key, bytes("a"), Expected::Version(Version(7)), None).await;
     assert_eq!(none, Err(StoreError::Conflict { current: None }));
@@ -94,7 +94,7 @@ async fn clause_2_put_version_replaces_only_that_version(store: Shared) {
     assert_eq!(store.get(key).await.expect("get").expect("there").value, bytes("b"));
 }
 
-async fn clause_3_versions_only_grow(store: Shared) {
+async fn clause_3_versions_only_grow(store: SharedStore) {
     let key = record();
     let first = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
     let second = store.put(key, bytes("b"), Expected::Version(first), None).await.expect("replaces");
@@ -104,8 +104,8 @@ async fn clause_3_versions_only_grow(store: Shared) {
     assert!(first < second && second < third, "{first:?} {second:?} {third:?}");
 }
 
-async fn clause_18_peek_says_what_get_says_or_nothing(store: Shared) {
-    async fn compare(store: &Shared, key: RecordKey, expected: Option<&str>) {
+async fn clause_18_peek_says_what_get_says_or_nothing(store: SharedStore) {
+    async fn compare(store: &SharedStore, key: RecordKey, expected: Option<&str>) {
         let peeked = store.peek(key).map(|found| found.expect("peek"));
         let got = store.get(key).await.expect("get");
         assert_eq!(got.as_ref().map(|record| record.value.clone()), expected.map(bytes));
@@ -123,7 +123,7 @@ async fn clause_18_peek_says_what_get_says_or_nothing(store: Shared) {
     compare(&store, key, None).await;
 }
 
-async fn clause_4_delete_needs_the_version(store: Shared) {
+async fn clause_4_delete_needs_the_version(store: SharedStore) {
     let key = record();
     let version = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
     let wrong = store.delete(key, Version(version.0 + 1)).await;
@@ -132,7 +132,7 @@ async fn clause_4_delete_needs_the_version(store: Shared) {
     assert_eq!(store.delete(key, version).await, Err(StoreError::Conflict { current: None }));
 }
 
-async fn clause_5_expired_lists_what_is_due(store: Shared) {
+async fn clause_5_expired_lists_what_is_due(store: SharedStore) {
     let (early, late, never, moved) = (record(), record(), record(), record());
     let put = |key, at: Option<u64>| store.put(key, bytes("x"), Expected::Absent, at.map(Time));
     let late_version = put(late, Some(20)).await.expect("late");
@@ -150,7 +150,7 @@ async fn clause_5_expired_lists_what_is_due(store: Shared) {
     assert_eq!(store.expired(Space::Session, Time(20), 10).await, Ok(vec![(late, late_version)]));
 }
 
-async fn clause_6_list_walks_all_once(store: Shared) {
+async fn clause_6_list_walks_all_once(store: SharedStore) {
     let mut expected: Vec<SessionKey> = Vec::new();
     for _ in 0..25 {
         let key = key();
@@ -169,7 +169,7 @@ async fn clause_6_list_walks_all_once(store: Shared) {
     assert_eq!(walked, expected);
 }
 
-async fn clause_7_claim_fences(store: Shared) {
+async fn clause_7_claim_fences(store: SharedStore) {
     let session = key();
     assert_eq!(store.owner(session).await, Ok(None));
     let (one, two) = (NodeId::random(), NodeId::random());
@@ -187,7 +187,7 @@ async fn clause_7_claim_fences(store: Shared) {
     assert!(third > second, "an epoch is never used again");
 }
 
-async fn clause_8_append_with_an_old_epoch_changes_nothing(store: Shared) {
+async fn clause_8_append_with_an_old_epoch_changes_nothing(store: SharedStore) {
     let (session, first) = owned(&store).await;
     store.append(session, first, vec![event(0, "a")]).await.expect("appends");
     let second = store.claim(session, NodeId::random(), Some(first)).await.expect("taken over");
@@ -198,7 +198,7 @@ async fn clause_8_append_with_an_old_epoch_changes_nothing(store: Shared) {
     assert_eq!(unclaimed, Err(StoreError::Fenced));
 }
 
-async fn clause_9_positions_grow_and_are_unique(store: Shared) {
+async fn clause_9_positions_grow_and_are_unique(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
     let mut all = Vec::new();
     for round in 0..5 {
@@ -213,7 +213,7 @@ async fn clause_9_positions_grow_and_are_unique(store: Shared) {
     assert_eq!(store.tail(session).await, Ok(all[14]), "also when nothing is left");
 }
 
-async fn clause_10_read_is_exact(store: Shared) {
+async fn clause_10_read_is_exact(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
     let (other, other_epoch) = owned(&store).await;
     let batch = vec![event(0, "a0"), event(1, "b0"), event(0, "a1"), event(1, "b1"), event(0, "a2")];
@@ -238,7 +238,7 @@ async fn clause_10_read_is_exact(store: Shared) {
     }
 }
 
-async fn clause_11_trim_forgets_the_oldest(store: Shared) {
+async fn clause_11_trim_forgets_the_oldest(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
     let mut batch: Vec<NewEvent> = (0..6u32).map(|n| event(n % 2, &n.to_string())).collect();
     for (n, event) in batch.iter_mut().enumerate() {
@@ -246,7 +246,7 @@ async fn clause_11_trim_forgets_the_oldest(store: Shared) {
     }
     let positions = store.append(session, epoch, batch).await.expect("appends");
     let kept = store.trim(session, Keep { events: 4, ..KEEP_ALL }).await.expect("trims");
-    // `since` 0 forgets what happened at 0 as well; two are over the count.
+    // `since` 0 forgets the event at 0 as well; two events are over the count.
     assert_eq!((kept.events, kept.bytes, kept.oldest, kept.trimmed), (4, 4, Some(Time(20)), positions[1]));
     let first = store.read(session, StreamId::new(0), Position::START, READ_ALL).await.expect("reads");
     assert_eq!((first.events.len(), first.trimmed), (2, positions[0]));
@@ -261,7 +261,7 @@ async fn clause_11_trim_forgets_the_oldest(store: Shared) {
     assert!(gap.trimmed > positions[0], "a reader learns of what is gone");
 }
 
-async fn clause_12_drop_session_forgets_only_it(store: Shared) {
+async fn clause_12_drop_session_forgets_only_it(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
     let (other, other_epoch) = owned(&store).await;
     for (session, epoch) in [(session, epoch), (other, other_epoch)] {
@@ -275,10 +275,10 @@ async fn clause_12_drop_session_forgets_only_it(store: Shared) {
     assert_eq!(bodies(&store, other, 0, Position::START).await, ["a"]);
 }
 
-async fn clause_13_a_note_stands_until_its_stream_ends(store: Shared) {
+async fn clause_13_a_note_stands_until_its_stream_ends(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
-    let note = |stream, body: &str| NewEvent { place: Place::Note, ..event(stream, body) };
-    let end = |stream, body: &str| NewEvent { place: Place::End, ..event(stream, body) };
+    let note = |stream, body: &str| NewEvent { place: EntryPlace::Note, ..event(stream, body) };
+    let end = |stream, body: &str| NewEvent { place: EntryPlace::End, ..event(stream, body) };
     let batch = vec![note(1, "first"), event(1, "a"), note(2, "old"), note(2, "new"), event(1, "b")];
     let positions = store.append(session, epoch, batch).await.expect("appends");
     assert!(positions.windows(2).all(|pair| pair[0] < pair[1]), "{positions:?}");
@@ -305,10 +305,10 @@ async fn clause_13_a_note_stands_until_its_stream_ends(store: Shared) {
     assert_eq!(store.survey(session).await, Ok(Survey::default()));
 }
 
-async fn clause_14_survey_tells_of_every_stream(store: Shared) {
+async fn clause_14_survey_tells_of_every_stream(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
     assert_eq!(store.survey(session).await, Ok(Survey::default()));
-    let end = |stream, body: &str| NewEvent { place: Place::End, ..event(stream, body) };
+    let end = |stream, body: &str| NewEvent { place: EntryPlace::End, ..event(stream, body) };
     let batch = vec![event(0, "a"), event(4, "b"), end(4, "c"), event(2, "dd"), event(0, "e")];
     let positions = store.append(session, epoch, batch).await.expect("appends");
     let survey = store.survey(session).await.expect("surveys");
@@ -319,7 +319,7 @@ async fn clause_14_survey_tells_of_every_stream(store: Shared) {
     assert_eq!(survey.next_stream, 5);
     let kept = survey.kept;
     assert_eq!((kept.events, kept.bytes, kept.oldest), (5, 6, Some(Time(1_000))));
-    // Trimmed away, the complete stream is forgotten and the open ones are not; its number stays used.
+    // A trim forgets the complete stream, but not the open ones; the number of the complete stream stays used.
     store.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
     let survey = store.survey(session).await.expect("surveys");
     assert_eq!(known(&survey), [(0, positions[4], false), (2, positions[3], false)]);
@@ -327,9 +327,9 @@ async fn clause_14_survey_tells_of_every_stream(store: Shared) {
     assert_eq!(survey.kept.trimmed, positions[4]);
 }
 
-async fn clause_15_restore_puts_back_what_was_read(store: Shared, other: Shared) {
+async fn clause_15_restore_puts_back_what_was_read(store: SharedStore, other: SharedStore) {
     let (session, epoch) = owned(&store).await;
-    let note = |stream, body: &str| NewEvent { place: Place::Note, ..event(stream, body) };
+    let note = |stream, body: &str| NewEvent { place: EntryPlace::Note, ..event(stream, body) };
     let batch = vec![event(0, "a"), note(1, "n"), event(1, "b"), event(0, "c"), event(7, "d")];
     store.append(session, epoch, batch).await.expect("appends");
     store.trim(session, Keep { events: 3, ..KEEP_ALL }).await.expect("trims");
@@ -348,7 +348,7 @@ async fn clause_15_restore_puts_back_what_was_read(store: Shared, other: Shared)
     assert_eq!(bodies(&other, session, 7, Position::START).await, ["d"]);
 }
 
-async fn clause_21_a_restored_session_gives_out_no_position_again(store: Shared, other: Shared) {
+async fn clause_21_a_restored_session_gives_out_no_position_again(store: SharedStore, other: SharedStore) {
     let (session, epoch) = owned(&store).await;
     store.append(session, epoch, vec![event(0, "a")]).await.expect("appends");
     let saved = saved(&store, session).await;
@@ -360,8 +360,8 @@ async fn clause_21_a_restored_session_gives_out_no_position_again(store: Shared,
     assert!(Some(&fresh[0]) > told.last(), "a client that was told {told:?} would not be told {fresh:?}");
 }
 
-/// Everything that is kept of a session's streams.
-async fn saved(store: &Shared, session: SessionKey) -> SavedLog {
+/// Everything that the store keeps of a session's streams.
+async fn saved(store: &SharedStore, session: SessionKey) -> SavedLog {
     let survey = store.survey(session).await.expect("surveys");
     let mut streams = Vec::new();
     for known in survey.streams {
@@ -372,11 +372,11 @@ async fn saved(store: &Shared, session: SessionKey) -> SavedLog {
     SavedLog { streams, next_stream: survey.next_stream, trimmed: survey.kept.trimmed }
 }
 
-async fn clause_20_a_stream_that_was_trimmed_away_says_so(store: Shared, other: Shared) {
+async fn clause_20_a_stream_that_was_trimmed_away_says_so(store: SharedStore, other: SharedStore) {
     let (session, epoch) = owned(&store).await;
-    let end = |stream, body: &str| NewEvent { place: Place::End, ..event(stream, body) };
-    let note = |stream, body: &str| NewEvent { place: Place::Note, ..event(stream, body) };
-    let trimmed = async |store: &Shared, stream: u32| {
+    let end = |stream, body: &str| NewEvent { place: EntryPlace::End, ..event(stream, body) };
+    let note = |stream, body: &str| NewEvent { place: EntryPlace::Note, ..event(stream, body) };
+    let trimmed = async |store: &SharedStore, stream: u32| {
         let stretch = store.read(session, StreamId::new(stream), Position::START, READ_ALL).await;
         stretch.expect("reads").trimmed
     };
@@ -390,12 +390,12 @@ async fn clause_20_a_stream_that_was_trimmed_away_says_so(store: Shared, other: 
     assert_eq!(trimmed(&store, 3).await, Position::START, "nothing of it is gone");
     let rest = store.read(session, StreamId::new(3), first[4], READ_ALL).await.expect("reads");
     assert_eq!((rest.events.len(), rest.trimmed), (0, Position::START), "nothing of it is gone nor left");
-    // The last event of a stream goes after others did, and only then is the stream complete.
+    // All events of stream 3 are trimmed first; then it ends, and its end is trimmed too.
     store.trim(session, Keep { events: 0, ..KEEP_ALL }).await.expect("trims");
     let last =
         store.append(session, epoch, vec![end(3, "f"), end(2, ""), event(0, "g")]).await.expect("appends");
     let kept = store.trim(session, Keep { events: 1, ..KEEP_ALL }).await.expect("trims");
-    let told = async |store: &Shared| {
+    let told = async |store: &SharedStore| {
         for (stream, end) in [(1, first[2]), (3, last[0]), (2, last[1])] {
             assert!(trimmed(store, stream).await >= end, "stream {stream} is gone");
         }
@@ -409,7 +409,7 @@ async fn clause_20_a_stream_that_was_trimmed_away_says_so(store: Shared, other: 
     assert_eq!(trimmed(&store, 1).await, Position::START, "as if it had never been");
 }
 
-async fn clause_17_concurrent_puts_have_one_winner(store: Shared) {
+async fn clause_17_concurrent_puts_have_one_winner(store: SharedStore) {
     let key = record();
     let first = store.put(key, bytes("0"), Expected::Absent, None).await.expect("creates");
     let mut writers = tokio::task::JoinSet::new();

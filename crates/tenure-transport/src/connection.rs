@@ -1,9 +1,11 @@
 //! One HTTP connection, from its first byte to its end, or to the next process.
 //!
-//! When the server stops, a connection takes no more requests. Where the next process takes connections, one of plain
-//! HTTP/1.1 that is between two requests is not closed but passed on, with the bytes of the next request that were
-//! read already: its client may be sending one, and notices nothing. A connection is passed on after its response too,
-//! unless the client was told that it will be closed.
+//! In: the bytes of a client. Out: the answers of the router, over HTTP/1.1 or HTTP/2.
+//!
+//! When the server stops, a connection takes no more requests. If a next process takes over, a plain HTTP/1.1
+//! connection between two requests is passed on to it instead of closed, with the bytes of the next request that were
+//! already read: a client that is just sending a request notices nothing. A connection is also passed on after a
+//! response, unless the client was told that the connection will be closed.
 
 use std::convert::Infallible;
 use std::io;
@@ -29,30 +31,30 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::http::{Body, Remote, Router, Seat, Stalled};
-use crate::idle::{Idle, Streams};
-use crate::opening::{Opening, Protocol};
+use crate::http::{Body, Remote, Router, SharedPermit, Stalled};
+use crate::idle::{Http2Streams, Idle};
+use crate::opening::{Protocol, ProtocolProbe};
 use crate::reserve::Spare;
-use crate::serve::{Kept, Stages};
+use crate::stages::{KeptConnection, Stages};
 use crate::stall::Stall;
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// How connections are served.
-pub(crate) struct Http {
+/// hyper's builders for both protocols, with the limits of the server.
+pub(crate) struct HttpBuilders {
     pub(crate) http1: http1::Builder,
-    /// Makes one for the streams of one connection.
-    pub(crate) http2: Box<dyn Fn(Streams) -> http2::Builder<Streams> + Send + Sync>,
-    /// How long a client may take to show its protocol, and how long one of HTTP/2 may have no stream open.
+    /// Makes a builder for the streams of one connection.
+    pub(crate) http2: Box<dyn Fn(Http2Streams) -> http2::Builder<Http2Streams> + Send + Sync>,
+    /// How long a client may take to show its protocol, and how long an HTTP/2 client may have no stream open.
     pub(crate) opening: Duration,
 }
 
-/// The bytes of a connection.
+/// The byte stream under a connection: a socket, or TLS over a socket.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether another process could go on with it.
+    /// Whether another process could continue with it.
     const CAN_BE_PASSED: bool;
 
-    /// The socket, if that is all there is to it.
+    /// The bare socket, if there is no TLS state beside it.
     fn into_socket(self) -> Option<TcpStream>;
 }
 
@@ -64,7 +66,7 @@ impl Wire for Stall<TcpStream> {
     }
 }
 
-/// The keys of the encryption stay here.
+/// The TLS keys cannot leave this process.
 impl Wire for TlsStream<Stall<TcpStream>> {
     const CAN_BE_PASSED: bool = false;
 
@@ -73,16 +75,16 @@ impl Wire for TlsStream<Stall<TcpStream>> {
     }
 }
 
-/// Serves a connection of which these bytes were read already.
+/// Serves a connection from which these bytes were already read.
 pub(crate) fn serve<W: Wire>(
-    http: &Arc<Http>,
+    http: &Arc<HttpBuilders>,
     router: &Router,
     wire: W,
     read: &Bytes,
-    (remote, admission): (Remote, Admission),
+    (remote, admission): (Remote, ConnectionAdmission),
     stages: &Stages,
-) -> Connection<W> {
-    let talk = Arc::new(Talk {
+) -> HttpConnection<W> {
+    let flags = Arc::new(ConnectionFlags {
         is_heard: AtomicBool::new(false),
         is_last: AtomicBool::new(false),
         is_read: AtomicBool::new(true),
@@ -94,163 +96,164 @@ pub(crate) fn serve<W: Wire>(
         has_unread: AtomicBool::new(false),
         stages: stages.clone(),
     });
-    let answers = Answers { router: router.clone(), remote, admission, talk: Arc::clone(&talk) };
-    let opening = Opening::new(wire, read, http.opening);
-    Connection {
-        state: State::Opening(opening, Arc::clone(http), answers),
+    let service = RequestService { router: router.clone(), remote, admission, flags: Arc::clone(&flags) };
+    let probe = ProtocolProbe::new(wire, read, http.opening);
+    HttpConnection {
+        state: ConnectionState::Probing(probe, Arc::clone(http), service),
         stop: stages.stop.clone().cancelled_owned(),
         stops: false,
-        talk,
+        flags,
     }
 }
 
 pin_project! {
-    /// A connection. It results in itself, if it is to be passed on.
-    pub(crate) struct Connection<W: Wire> {
-        state: State<W>,
+    /// A connection as a future. Its output is the connection itself, if that is to be passed on.
+    pub(crate) struct HttpConnection<W: Wire> {
+        state: ConnectionState<W>,
         #[pin]
         stop: WaitForCancellationFutureOwned,
         stops: bool,
-        talk: Arc<Talk>,
+        flags: Arc<ConnectionFlags>,
     }
 }
 
-type Io<W> = TokioIo<Opened<W>>;
+type Io<W> = TokioIo<ProbedWire<W>>;
 
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly all are of that one; a box would be an allocation for each"
+    reason = "nearly all connections are in the large variant; a box would cost an allocation for each"
 )]
-enum State<W: Wire> {
-    Opening(Opening<W>, Arc<Http>, Answers),
-    Http1(http1::UpgradeableConnection<Io<W>, Answers>),
-    // Boxed, because few connections are of this kind, and each of the others would need room for it.
+enum ConnectionState<W: Wire> {
+    Probing(ProtocolProbe<W>, Arc<HttpBuilders>, RequestService),
+    Http1(http1::UpgradeableConnection<Io<W>, RequestService>),
+    // Boxed, because few connections speak HTTP/2, and every other connection would need the same room.
     Http2(Box<Http2<W>>),
     Over,
 }
 
 struct Http2<W: Wire> {
-    connection: Pin<Box<http2::Connection<Io<W>, Answers, Streams>>>,
+    connection: Pin<Box<http2::Connection<Io<W>, RequestService, Http2Streams>>>,
     idle: Idle,
 }
 
-impl<W: Wire> Future for Connection<W> {
-    type Output = Result<Option<Kept>, Failed>;
+impl<W: Wire> Future for HttpConnection<W> {
+    type Output = Result<Option<KeptConnection>, Failed>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         if !*this.stops && this.stop.poll(cx).is_ready() {
             *this.stops = true;
         }
-        // Before anything is read: no request begins after the stop on a connection that can be told of it.
-        if *this.stops && !this.talk.is_told() {
-            let passes = W::CAN_BE_PASSED && this.talk.stages.has_successor();
-            if this.talk.is_heard() {
-                this.talk.tell(passes);
+        // Before any read: after the stop, no request begins on a connection that can be told to stop.
+        if *this.stops && !this.flags.is_told() {
+            let passes = W::CAN_BE_PASSED && this.flags.stages.has_successor();
+            if this.flags.is_heard() {
+                this.flags.tell(passes);
                 this.state.tell();
             } else if passes {
-                // No request has begun, so there is nothing to wait for.
-                this.talk.tell(passes);
+                // No request has begun, so the connection need not wait for one.
+                this.flags.tell(passes);
                 return Poll::Ready(Ok(this.state.take().pass_on()?));
             } else {
-                // Its first request is served, whenever it comes: the client has just connected, and would find the
-                // connection closed under its hands.
-                this.talk.received();
+                // The client has just connected and is about to send its first request, which would meet a closed
+                // connection. So that request is still served, whenever it comes.
+                this.flags.received();
             }
         }
-        if let State::Opening(opening, ..) = this.state {
-            let protocol = ready!(opening.poll_protocol(cx))?;
-            *this.state = this.state.take().opened(protocol, this.talk);
+        if let ConnectionState::Probing(probe, ..) = this.state {
+            let protocol = ready!(probe.poll_protocol(cx))?;
+            *this.state = this.state.take().opened(protocol, this.flags);
         }
-        if this.talk.is_given_up() {
+        if this.flags.is_given_up() {
             return Poll::Ready(Err(Stalled.into()));
         }
         match this.state {
-            State::Http1(connection) => {
+            ConnectionState::Http1(connection) => {
                 ready!(Pin::new(connection).poll(cx))?;
                 let ended = this.state.take();
-                Poll::Ready(if this.talk.is_kept() { Ok(ended.pass_on()?) } else { Ok(None) })
+                Poll::Ready(if this.flags.is_kept() { Ok(ended.pass_on()?) } else { Ok(None) })
             }
-            State::Http2(http2) => loop {
+            ConnectionState::Http2(http2) => loop {
                 if let Poll::Ready(ended) = http2.connection.as_mut().poll(cx) {
                     return Poll::Ready(Ok(ended.map(|()| None)?));
                 }
                 ready!(http2.idle.poll(cx));
-                // Its client is told not to use it any more, and then it ends.
+                // Idle for too long: tell the client to send no more requests, then end.
                 http2.connection.as_mut().graceful_shutdown();
             },
-            State::Opening(..) | State::Over => Poll::Ready(Ok(None)),
+            ConnectionState::Probing(..) | ConnectionState::Over => Poll::Ready(Ok(None)),
         }
     }
 }
 
-impl<W: Wire> State<W> {
+impl<W: Wire> ConnectionState<W> {
     fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Over)
     }
 
-    fn opened(self, protocol: Protocol, talk: &Arc<Talk>) -> Self {
-        let Self::Opening(Opening { inner, read, .. }, http, answers) = self else { return self };
-        let io = TokioIo::new(Opened { inner, read: read.freeze(), talk: Arc::clone(talk) });
+    fn opened(self, protocol: Protocol, flags: &Arc<ConnectionFlags>) -> Self {
+        let Self::Probing(ProtocolProbe { inner, read, .. }, http, service) = self else { return self };
+        let io = TokioIo::new(ProbedWire { inner, read: read.freeze(), flags: Arc::clone(flags) });
         match protocol {
-            Protocol::Http1 => Self::Http1(http.http1.serve_connection(io, answers).with_upgrades()),
+            Protocol::Http1 => Self::Http1(http.http1.serve_connection(io, service).with_upgrades()),
             Protocol::Http2 => {
-                let streams = Streams::default();
+                let streams = Http2Streams::default();
                 let idle = Idle::new(streams.clone(), http.opening);
-                let connection = Box::pin((http.http2)(streams).serve_connection(io, answers));
+                let connection = Box::pin((http.http2)(streams).serve_connection(io, service));
                 Self::Http2(Box::new(Http2 { connection, idle }))
             }
         }
     }
 
-    /// Tells it to take no more requests.
+    /// Tells the connection to take no more requests.
     fn tell(&mut self) {
         match self {
             Self::Http1(connection) => Pin::new(connection).graceful_shutdown(),
             Self::Http2(http2) => http2.connection.as_mut().graceful_shutdown(),
-            Self::Opening(..) | Self::Over => {}
+            Self::Probing(..) | Self::Over => {}
         }
     }
 
-    /// What the next process needs to go on; nothing if the connection is of another protocol by now.
-    fn pass_on(self) -> io::Result<Option<Kept>> {
+    /// The socket and the bytes that were read from it, for the next process. `None` for HTTP/2, and for a connection
+    /// that was upgraded.
+    fn pass_on(self) -> io::Result<Option<KeptConnection>> {
         let (wire, read) = match self {
-            Self::Opening(Opening { inner, read, .. }, ..) => (inner, read.freeze()),
+            Self::Probing(ProtocolProbe { inner, read, .. }, ..) => (inner, read.freeze()),
             Self::Http1(connection) => {
                 let Some(parts) = connection.into_parts() else { return Ok(None) };
-                let Opened { inner, read, .. } = parts.io.into_inner();
+                let ProbedWire { inner, read, .. } = parts.io.into_inner();
                 (inner, Bytes::from([&parts.read_buf[..], &read[..]].concat()))
             }
             Self::Http2(_) | Self::Over => return Ok(None),
         };
         let Some(socket) = wire.into_socket() else { return Ok(None) };
-        Ok(Some(Kept { stream: socket.into_std()?, read }))
+        Ok(Some(KeptConnection { stream: socket.into_std()?, read }))
     }
 }
 
-/// What is known of a connection beside what hyper knows.
-struct Talk {
-    /// Its first request has come.
+/// The state of a connection that hyper does not keep. The connection, its service and its bodies share it.
+struct ConnectionFlags {
+    /// The first request has come.
     is_heard: AtomicBool,
     /// The client expects that the connection is closed after the response.
     is_last: AtomicBool,
-    /// The last request was read to its end. If not, the rest of it would look like another one.
+    /// The last request was read to its end. If not, the next process would take the rest of it for another request.
     is_read: AtomicBool,
-    /// It was told to take no more requests.
+    /// The connection was told to take no more requests.
     is_told: AtomicBool,
-    /// The next process takes it, if it can be kept.
+    /// The next process takes the connection, if it can be kept.
     passes: AtomicBool,
     fresh: Mutex<Option<TaskTrackerToken>>,
-    /// Until no request can begin any more, and none is being received.
+    /// Held until no request can begin any more, and no request is being received.
     receiving: Mutex<Option<TaskTrackerToken>>,
-    /// The large answer that its client is to read.
+    /// The large answer that the client has not read to its end.
     unread: Mutex<Option<Unread>>,
-    /// Whether there is one, so that no other connection looks for it.
+    /// Whether `unread` is set, so that a connection without a large answer need not lock.
     has_unread: AtomicBool,
     stages: Stages,
 }
 
-impl Talk {
+impl ConnectionFlags {
     fn is_heard(&self) -> bool {
         self.is_heard.load(Ordering::Acquire)
     }
@@ -265,13 +268,13 @@ impl Talk {
         self.admitted();
     }
 
-    /// Whether the client may send another request on it, which the next process can serve.
+    /// Whether the client may send another request on this connection, which the next process can serve.
     fn is_kept(&self) -> bool {
         let is = |flag: &AtomicBool| flag.load(Ordering::Acquire);
         is(&self.passes) && is(&self.is_read) && !is(&self.is_last)
     }
 
-    /// A request of HTTP/1.1 begins.
+    /// An HTTP/1.1 request begins.
     fn begin(&self, request: &Request<Incoming>) {
         let is_last = request.version() < Version::HTTP_11 || says_close(request.headers());
         self.is_last.store(is_last, Ordering::Release);
@@ -285,14 +288,14 @@ impl Talk {
         }
     }
 
-    /// To be called when a request may have been given to its session, which is waited for from then on.
+    /// To be called when a request may have been given to its session: from then on the stop waits for the session.
     fn admitted(&self) {
         if self.is_told() && self.is_read.load(Ordering::Acquire) {
             self.received();
         }
     }
 
-    /// Notes the answer that is about to be sent.
+    /// Notes the large answer that is about to be sent, and forgets the one before.
     fn sends(&self, body: &Body) {
         let unread = body.unread();
         if unread.is_some() || self.has_unread.load(Ordering::Acquire) {
@@ -301,7 +304,7 @@ impl Talk {
         }
     }
 
-    /// Whether its client does not read its answer and holds too much with it.
+    /// Whether the unread answer was given up, because its client makes the server hold too much memory.
     fn is_given_up(&self) -> bool {
         self.has_unread.load(Ordering::Acquire)
             && self
@@ -323,55 +326,55 @@ fn says_close(headers: &HeaderMap) -> bool {
     values.any(|value| value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")))
 }
 
-/// What a connection may do.
+/// Whether a connection counts as one of those that there may be.
 #[derive(Clone, Debug)]
-pub(crate) enum Admission {
-    /// It has a place.
-    Seated(Seat),
-    /// It is one too many: it may ask about health, and wait for a place.
+pub(crate) enum ConnectionAdmission {
+    /// It holds a permit.
+    Permitted(SharedPermit),
+    /// It is one too many: it may ask about health, and wait for a permit.
     Spare(Arc<Spare>),
 }
 
 /// Answers the requests of a connection.
-struct Answers {
+struct RequestService {
     router: Router,
     remote: Remote,
-    admission: Admission,
-    talk: Arc<Talk>,
+    admission: ConnectionAdmission,
+    flags: Arc<ConnectionFlags>,
 }
 
-impl Service<Request<Incoming>> for Answers {
+impl Service<Request<Incoming>> for RequestService {
     type Response = Response<Body>;
     type Error = Infallible;
-    // Boxed, because hyper keeps room for this future as long as the connection lives, also while it only writes a
+    // Boxed, because hyper keeps room for this future as long as the connection lives, even while it only writes a
     // stream.
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (router, talk, remote) = (self.router.clone(), Arc::clone(&self.talk), self.remote.clone());
-        talk.heard();
+        let (router, flags, remote) = (self.router.clone(), Arc::clone(&self.flags), self.remote.clone());
+        flags.heard();
         if request.version() <= Version::HTTP_11 {
-            talk.begin(&request);
+            flags.begin(&request);
         }
         match &self.admission {
-            Admission::Seated(seat) => answer(router, talk, remote, seat, request),
-            Admission::Spare(spare) => {
+            ConnectionAdmission::Permitted(permit) => answer(router, flags, remote, permit, request),
+            ConnectionAdmission::Spare(spare) => {
                 let spare = Arc::clone(spare);
                 Box::pin(async move {
                     let is_about_health = Router::is_about_health(request.uri().path());
                     let version = request.version();
-                    let seat = match is_about_health {
-                        true => spare.seat(),
-                        false => spare.wait_for_seat().await,
+                    let permit = match is_about_health {
+                        true => spare.permit(),
+                        false => spare.wait_for_permit().await,
                     };
-                    let mut response = match seat {
-                        Some(seat) => return answer(router, talk, remote, &seat, request).await,
+                    let mut response = match permit {
+                        Some(permit) => return answer(router, flags, remote, &permit, request).await,
                         None if is_about_health => router.handle(request, Some(&remote)).await,
-                        None => Router::no_place(),
+                        None => Router::no_permit(),
                     };
                     if version <= Version::HTTP_11 {
                         say_close(&mut response);
-                        talk.is_last.store(true, Ordering::Release);
+                        flags.is_last.store(true, Ordering::Release);
                     }
                     Ok(response)
                 })
@@ -380,44 +383,44 @@ impl Service<Request<Incoming>> for Answers {
     }
 }
 
-/// Answers a request of a connection that has a place.
+/// Answers a request of a connection that holds a permit.
 fn answer(
     router: Router,
-    talk: Arc<Talk>,
+    flags: Arc<ConnectionFlags>,
     remote: Remote,
-    seat: &Seat,
+    permit: &SharedPermit,
     mut request: Request<Incoming>,
-) -> <Answers as Service<Request<Incoming>>>::Future {
+) -> <RequestService as Service<Request<Incoming>>>::Future {
     if router.doors.may_upgrade(request.uri().path()) {
-        request.extensions_mut().insert(seat.clone());
+        request.extensions_mut().insert(permit.clone());
     }
     if request.version() > Version::HTTP_11 {
         return Box::pin(async move { Ok(router.handle(request, Some(&remote)).await) });
     }
-    let received = Arc::clone(&talk);
-    let request = request.map(|body| Received { body, talk: received });
+    let received = Arc::clone(&flags);
+    let request = request.map(|body| Received { body, flags: received });
     Box::pin(async move {
         let mut response = {
             let mut handled = std::pin::pin!(router.handle(request, Some(&remote)));
             std::future::poll_fn(|cx| {
                 let response = handled.as_mut().poll(cx);
-                // After the poll in which the request was read, and given to its session.
-                talk.admitted();
+                // After the poll, because it may have read the request and given it to its session.
+                flags.admitted();
                 response
             })
             .await
         };
-        talk.sends(response.body());
-        if talk.stages.leaving.is_cancelled() {
+        flags.sends(response.body());
+        if flags.stages.leaving.is_cancelled() {
             say_close(&mut response);
-            talk.is_last.store(true, Ordering::Release);
+            flags.is_last.store(true, Ordering::Release);
         }
         Ok(response)
     })
 }
 
-/// Tells the client that no other request follows on this connection: it opens another one, which the process that
-/// listens then takes. In HTTP/2 that is said when the connection ends, and loses no request.
+/// Tells the client to send no other request on this connection. The client opens another connection, and the process
+/// that listens then accepts it. HTTP/2 says this when the connection ends, and loses no request.
 fn say_close<B>(response: &mut Response<B>) {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -425,18 +428,18 @@ fn say_close<B>(response: &mut Response<B>) {
 }
 
 pin_project! {
-    /// The body of a request, which notices whether all of it was read.
+    /// The body of a request. It notes whether all of it was read.
     struct Received {
         #[pin]
         body: Incoming,
-        talk: Arc<Talk>,
+        flags: Arc<ConnectionFlags>,
     }
 
     impl PinnedDrop for Received {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if this.body.is_end_stream() {
-                this.talk.is_read.store(true, Ordering::Release);
+                this.flags.is_read.store(true, Ordering::Release);
             }
         }
     }
@@ -453,7 +456,7 @@ impl http_body::Body for Received {
         let this = self.project();
         let frame = this.body.poll_frame(cx);
         if let Poll::Ready(None) = frame {
-            this.talk.is_read.store(true, Ordering::Release);
+            this.flags.is_read.store(true, Ordering::Release);
         }
         frame
     }
@@ -467,14 +470,14 @@ impl http_body::Body for Received {
     }
 }
 
-/// A connection whose protocol is known, with the bytes that were read to know it.
-struct Opened<W> {
+/// A connection whose protocol is known, with the bytes that were read to find it out; hyper reads them first.
+struct ProbedWire<W> {
     inner: W,
     read: Bytes,
-    talk: Arc<Talk>,
+    flags: Arc<ConnectionFlags>,
 }
 
-impl<W: Wire> AsyncRead for Opened<W> {
+impl<W: Wire> AsyncRead for ProbedWire<W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -489,7 +492,7 @@ impl<W: Wire> AsyncRead for Opened<W> {
     }
 }
 
-impl<W: Wire> AsyncWrite for Opened<W> {
+impl<W: Wire> AsyncWrite for ProbedWire<W> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -511,8 +514,8 @@ impl<W: Wire> AsyncWrite for Opened<W> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper is done with it, and the next process goes on.
-        if self.talk.is_kept() {
+        // hyper is done with the connection, but the next process continues with the socket: leave it open.
+        if self.flags.is_kept() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.inner).poll_shutdown(cx)

@@ -1,7 +1,8 @@
-//! Ends a connection of HTTP/2 on which nothing is asked, as one of HTTP/1.1 ends between two requests.
+//! Ends an idle HTTP/2 connection, as an idle HTTP/1.1 connection ends between two requests.
 //!
-//! Its keep-alive finds peers that are gone, and a peer that is there and does nothing answers it for ever. So streams are
-//! counted: hyper runs each of them through an executor, from its request to the last byte of its response.
+//! HTTP/2 keep-alive finds peers that are gone, but a peer that sends no request answers it for ever. So this file
+//! counts the open streams: hyper runs each stream through an executor, from its request to the last byte of its
+//! response.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,30 +17,30 @@ use tokio::time::Sleep;
 
 /// Runs the streams of one connection, and counts them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Streams(Arc<Running>);
+pub(crate) struct Http2Streams(Arc<OpenStreams>);
 
 #[derive(Debug, Default)]
-struct Running {
+struct OpenStreams {
     count: AtomicUsize,
-    /// Woken when the last of them ends.
+    /// Woken when the last stream ends.
     idle: AtomicWaker,
 }
 
-/// One stream that runs.
-struct One(Arc<Running>);
+/// Counts one stream as long as it runs.
+struct StreamGuard(Arc<OpenStreams>);
 
-impl<F: Future + Send + 'static> Executor<F> for Streams {
+impl<F: Future + Send + 'static> Executor<F> for Http2Streams {
     fn execute(&self, stream: F) {
         self.0.count.fetch_add(1, Ordering::AcqRel);
-        let one = One(Arc::clone(&self.0));
+        let guard = StreamGuard(Arc::clone(&self.0));
         TokioExecutor::new().execute(async move {
             stream.await;
-            drop(one);
+            drop(guard);
         });
     }
 }
 
-impl Drop for One {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.idle.wake();
@@ -50,7 +51,7 @@ impl Drop for One {
 /// Knows when a connection has been idle for too long.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    streams: Streams,
+    streams: Http2Streams,
     limit: Duration,
     /// Runs while there is no stream.
     timer: Option<Pin<Box<Sleep>>>,
@@ -58,18 +59,18 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    pub(crate) fn new(streams: Streams, limit: Duration) -> Self {
+    pub(crate) fn new(streams: Http2Streams, limit: Duration) -> Self {
         Self { streams, limit, timer: None, is_over: false }
     }
 
-    /// Ready once, when there was no stream for as long as there may be none. To be polled after the connection, which begins
-    /// streams.
+    /// Ready once, when there was no stream for the whole limit. To be polled after the connection, because polling the
+    /// connection begins streams.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_over {
             return Poll::Pending;
         }
         let running = &self.streams.0;
-        // Before the count is looked at: the last stream may end in between.
+        // Registered before the count is read, because the last stream may end in between.
         running.idle.register(cx.waker());
         if running.count.load(Ordering::Acquire) > 0 {
             self.timer = None;
@@ -95,7 +96,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_from_its_beginning_or_from_the_end_of_its_last_stream() {
-        let streams = Streams::default();
+        let streams = Http2Streams::default();
         let mut idle = Idle::new(streams.clone(), LIMIT);
         let half = timeout(LIMIT / 2, poll_fn(|cx| idle.poll(cx))).await;
         assert!(half.is_err(), "it has just begun");
@@ -107,6 +108,6 @@ mod tests {
         drop(end);
         poll_fn(|cx| idle.poll(cx)).await;
         assert_eq!(begun.elapsed().as_secs(), LIMIT.as_secs());
-        assert!(timeout(LIMIT * 2, poll_fn(|cx| idle.poll(cx))).await.is_err(), "it is told once");
+        assert!(timeout(LIMIT * 2, poll_fn(|cx| idle.poll(cx))).await.is_err(), "it is ready once");
     }
 }

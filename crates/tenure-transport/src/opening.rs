@@ -1,7 +1,7 @@
 //! Finds out which protocol a client speaks, and ends a connection whose client does not say.
 //!
-//! hyper bounds the headers of a request, but not the time until it is known whether they are of HTTP/1.1 or of HTTP/2.
-//! Stands above TLS, because it reads what the client says. The bytes that were read for it are read again by hyper.
+//! hyper limits the time for the headers of a request, but not the time until it knows whether the client speaks
+//! HTTP/1.1 or HTTP/2. Works above TLS, because it reads plain bytes. hyper reads the same bytes again.
 
 use std::io;
 use std::pin::Pin;
@@ -21,17 +21,17 @@ pub(crate) enum Protocol {
     Http2,
 }
 
-/// A connection whose protocol is not known yet, with a limit on how long the client may take to show it.
+/// A connection whose protocol is not known yet, and a limit on the time that the client may take to show it.
 #[derive(Debug)]
-pub(crate) struct Opening<T> {
+pub(crate) struct ProtocolProbe<T> {
     pub(crate) inner: T,
-    /// The bytes that came.
+    /// The bytes that were read so far.
     pub(crate) read: BytesMut,
     timer: Pin<Box<Sleep>>,
 }
 
-impl<T: AsyncRead + Unpin> Opening<T> {
-    /// A connection of which these bytes were read already.
+impl<T: AsyncRead + Unpin> ProtocolProbe<T> {
+    /// A connection from which these bytes were already read.
     pub(crate) fn new(inner: T, read: &Bytes, limit: Duration) -> Self {
         Self { inner, read: BytesMut::from(&read[..]), timer: Box::pin(tokio::time::sleep(limit)) }
     }
@@ -68,26 +68,26 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// What is found out of a client that writes this and then waits, if the first bytes were read already.
-    async fn opened(said: &[u8], before: usize) -> io::Result<(Protocol, BytesMut)> {
+    /// The protocol found for a client that writes `sent` and then waits; the first `before` bytes were already read.
+    async fn opened(sent: &[u8], before: usize) -> io::Result<(Protocol, BytesMut)> {
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let (before, said) = said.split_at(before);
-        let mut opening = Opening::new(ours, &Bytes::copy_from_slice(before), LIMIT);
+        let (before, sent) = sent.split_at(before);
+        let mut probe = ProtocolProbe::new(ours, &Bytes::copy_from_slice(before), LIMIT);
         let writes = async {
-            for piece in said.chunks(5) {
+            for piece in sent.chunks(5) {
                 theirs.write_all(piece).await.unwrap();
                 tokio::task::yield_now().await;
             }
         };
-        let read = std::future::poll_fn(|cx| opening.poll_protocol(cx));
+        let read = std::future::poll_fn(|cx| probe.poll_protocol(cx));
         let (protocol, ()) = tokio::join!(tokio::time::timeout(2 * LIMIT, read), writes);
-        Ok((protocol.expect("it is bounded")?, opening.read))
+        Ok((protocol.expect("it is bounded")?, probe.read))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_gets_so_long_to_show_its_protocol() {
-        for said in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
-            assert_eq!(opened(said, 0).await.unwrap_err().kind(), io::ErrorKind::TimedOut, "{said:?}");
+        for sent in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
+            assert_eq!(opened(sent, 0).await.unwrap_err().kind(), io::ErrorKind::TimedOut, "{sent:?}");
         }
     }
 
@@ -98,11 +98,11 @@ mod tests {
             (b"GET / HTTP/1.1\r\n", Protocol::Http1),
             (b"PRIVATE", Protocol::Http1),
         ];
-        for (said, protocol) in cases {
-            for before in [0, 2, said.len()] {
-                let (found, read) = opened(said, before).await.unwrap();
-                assert_eq!(found, protocol, "{said:?}");
-                assert!(!read.is_empty() && said.starts_with(&read), "{read:?}");
+        for (sent, protocol) in cases {
+            for before in [0, 2, sent.len()] {
+                let (found, read) = opened(sent, before).await.unwrap();
+                assert_eq!(found, protocol, "{sent:?}");
+                assert!(!read.is_empty() && sent.starts_with(&read), "{read:?}");
             }
         }
     }

@@ -1,7 +1,7 @@
-//! How many connections there are, in all and of each peer.
+//! Counts the connections, in all and for each peer.
 //!
-//! A connection has a place as long as it is open. A peer has a share of the places, so that it can take away only its
-//! own. Nothing here waits for the kernel: who gets no place is told at once, and may wait for one.
+//! A connection holds a permit as long as it is open. Each peer may hold a share of the permits, so that one peer
+//! cannot take them all. A connection that gets no permit is told so at once, and may wait for one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,83 +9,83 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tenure_session::budget::Peer;
 use tokio::sync::Notify;
 
-/// All places.
+/// All permits.
 #[derive(Clone, Debug)]
-pub(crate) struct Seats(Arc<Inner>);
+pub(crate) struct ConnectionPermits(Arc<PermitPool>);
 
 #[derive(Debug)]
-struct Inner {
+struct PermitPool {
     most: usize,
     most_per_peer: usize,
-    taken: Mutex<Taken>,
-    /// Notified when a place comes free.
+    taken: Mutex<PermitCounts>,
+    /// Notified when a permit is given back.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct PermitCounts {
     all: usize,
-    /// Only peers that have a place, so no more than there are places.
+    /// Only peers that hold a permit, so there are never more entries than permits.
     peers: HashMap<Peer, usize>,
 }
 
-/// A place. It is given back when this is dropped.
+/// The right to have one connection open. Dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Place {
-    inner: Arc<Inner>,
+pub(crate) struct ConnectionPermit {
+    pool: Arc<PermitPool>,
     peer: Peer,
 }
 
-/// Why there is no place.
+/// Why a connection gets no permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NoPlace {
-    /// All are taken.
+pub(crate) enum NoPermit {
+    /// All permits are taken.
     Full,
-    /// The peer has its share.
+    /// The peer holds its whole share.
     Share,
 }
 
-impl Seats {
+impl ConnectionPermits {
     pub(crate) fn new(most: usize, most_per_peer: usize) -> Self {
-        Self(Arc::new(Inner { most, most_per_peer, taken: Mutex::default(), freed: Notify::new() }))
+        Self(Arc::new(PermitPool { most, most_per_peer, taken: Mutex::default(), freed: Notify::new() }))
     }
 
-    /// A place for a connection of this peer.
-    pub(crate) fn take(&self, peer: Peer) -> Result<Place, NoPlace> {
+    /// Takes a permit for a connection of this peer.
+    pub(crate) fn take(&self, peer: Peer) -> Result<ConnectionPermit, NoPermit> {
         let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.all >= self.0.most {
-            return Err(NoPlace::Full);
+            return Err(NoPermit::Full);
         }
         let of_peer = taken.peers.entry(peer).or_default();
         if *of_peer >= self.0.most_per_peer {
-            return Err(NoPlace::Share);
+            return Err(NoPermit::Share);
         }
         *of_peer += 1;
         taken.all += 1;
-        Ok(Place { inner: Arc::clone(&self.0), peer })
+        Ok(ConnectionPermit { pool: Arc::clone(&self.0), peer })
     }
 
-    /// The same, when there is one.
+    /// Waits until there is a permit for this peer, and takes it.
     ///
     /// # Cancel safety
-    /// Nothing is taken if it is dropped.
-    pub(crate) async fn wait(&self, peer: Peer) -> Place {
+    /// No permit is taken if the future is dropped.
+    pub(crate) async fn wait(&self, peer: Peer) -> ConnectionPermit {
         loop {
             let mut freed = std::pin::pin!(self.0.freed.notified());
-            // Before it is looked: one that comes free in between is not missed.
+            // Enabled before `take`, so that a permit given back in between is not missed.
             freed.as_mut().enable();
-            if let Ok(place) = self.take(peer) {
-                return place;
+            if let Ok(permit) = self.take(peer) {
+                return permit;
             }
             freed.await;
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         {
-            let mut taken = self.inner.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut taken = self.pool.taken.lock().unwrap_or_else(PoisonError::into_inner);
             taken.all -= 1;
             if let Some(of_peer) = taken.peers.get_mut(&self.peer) {
                 *of_peer -= 1;
@@ -94,7 +94,7 @@ impl Drop for Place {
                 }
             }
         }
-        self.inner.freed.notify_waiters();
+        self.pool.freed.notify_waiters();
     }
 }
 
@@ -112,24 +112,24 @@ mod tests {
 
     #[test]
     fn a_peer_takes_its_share_and_no_more() {
-        let seats = Seats::new(3, 2);
-        let held = [seats.take(one()).unwrap(), seats.take(one()).unwrap()];
-        assert_eq!(seats.take(one()).unwrap_err(), NoPlace::Share);
-        let _other = seats.take(other()).unwrap();
-        assert_eq!(seats.take(other()).unwrap_err(), NoPlace::Full);
+        let permits = ConnectionPermits::new(3, 2);
+        let held = [permits.take(one()).unwrap(), permits.take(one()).unwrap()];
+        assert_eq!(permits.take(one()).unwrap_err(), NoPermit::Share);
+        let _other = permits.take(other()).unwrap();
+        assert_eq!(permits.take(other()).unwrap_err(), NoPermit::Full);
         drop(held);
-        assert!(seats.take(other()).is_ok());
-        assert_eq!(seats.0.taken.lock().unwrap().peers.len(), 1, "who has none is forgotten");
+        assert!(permits.take(other()).is_ok());
+        assert_eq!(permits.0.taken.lock().unwrap().peers.len(), 1, "a peer without a permit is forgotten");
     }
 
     #[tokio::test]
-    async fn who_waits_gets_the_next_place_that_it_may_have() {
-        let seats = Seats::new(2, 1);
-        let first = seats.take(one()).unwrap();
-        let mut waiting = std::pin::pin!(seats.wait(one()));
+    async fn a_waiting_peer_gets_the_next_permit_that_it_may_have() {
+        let permits = ConnectionPermits::new(2, 1);
+        let first = permits.take(one()).unwrap();
+        let mut waiting = std::pin::pin!(permits.wait(one()));
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
-        drop(seats.take(other()).unwrap());
-        assert!(futures_util::poll!(waiting.as_mut()).is_pending(), "that one was not for this peer");
+        drop(permits.take(other()).unwrap());
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending(), "that permit was not for this peer");
         drop(first);
         waiting.await;
     }

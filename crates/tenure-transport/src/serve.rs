@@ -1,9 +1,12 @@
-//! The server we ship: accepts connections, bounds them, and stops when told.
+//! The server we ship: accepts connections, bounds their number, and stops when told.
+//!
+//! In: a bound listener, and connections that the process before passed on. Out: one task for each connection, which
+//! runs `connection`. Stops in the steps of [`Stages`].
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,40 +17,40 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 use pin_project_lite::pin_project;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{self, Admission, Failed, Http};
-use crate::http::{Doorkeeper, Router, Seat};
-use crate::permits::Seats;
+use crate::connection::{self, ConnectionAdmission, Failed, HttpBuilders};
+use crate::http::{Doorkeeper, Router, SharedPermit};
+use crate::permits::ConnectionPermits;
 use crate::reserve::Reserve;
 use crate::stall::Stall;
 use crate::tls;
 
 pub use crate::http::Remote;
+pub use crate::stages::{KeptConnection, Stages};
 
-/// Connections that are accepted beyond those that there may be: for questions about health, and to wait for a place.
+/// Connections accepted beyond `max_connections`: for health checks, and to wait for a permit.
 pub const RESERVED: usize = crate::reserve::MOST;
 
-/// What connections get to write their last bytes when everything else is done.
+/// How long connections may still write their last bytes when everything else is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How connections are bounded.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Connections at once. A few more wait a little for a place, and others are closed.
+    /// Connections at once. A few more wait a short time for a permit, and the others are closed.
     pub max_connections: usize,
     /// Connections of one peer at once; see [`Bounds::share`].
     pub max_connections_per_peer: Option<usize>,
     /// How long the headers of a request may take, and how long a connection may be idle between two.
     pub header_timeout: Duration,
-    /// The most header bytes.
+    /// The most header bytes that a request may have.
     pub max_header_bytes: usize,
     /// How long a TLS handshake may take.
     pub handshake_timeout: Duration,
-    /// How long a client may read nothing while there is something for it.
+    /// How long a client may read nothing while bytes wait for it.
     pub stall_timeout: Duration,
 }
 
@@ -65,94 +68,36 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Connections that one peer may have: as many as it is said, or else a quarter of all, but not less than 64.
+    /// Connections that one peer may have: the configured number, or else a quarter of all, but at least 64.
     pub fn share(&self) -> usize {
         self.max_connections_per_peer.unwrap_or_else(|| (self.max_connections / 4).max(LEAST_SHARE))
     }
 }
 
-/// The least share of connections that a peer has, unless it is said.
+/// The least share of a peer, unless a number is configured.
 const LEAST_SHARE: usize = 64;
-
-/// How far a server has gone on its way down. Each step follows the one before it.
-#[derive(Clone, Debug, Default)]
-pub struct Stages {
-    /// It is about to stop, and serves on. Clients are told not to use their connections for another request, so that
-    /// none of them sends one just when its connection is closed.
-    pub leaving: CancellationToken,
-    /// Connections end, each when it has written what it has to.
-    pub stop: CancellationToken,
-    /// No more connections are accepted. If the socket is shared with another process, that one does.
-    pub shut: CancellationToken,
-    /// Connections whose first request has not come yet.
-    pub(crate) fresh: TaskTracker,
-    /// Connections on which a request may begin, or is being received.
-    pub(crate) receiving: TaskTracker,
-    /// Takes connections that are between two requests.
-    successor: Arc<OnceLock<mpsc::Sender<Kept>>>,
-}
-
-/// A connection between two requests, which another process can go on with.
-#[derive(Debug)]
-pub struct Kept {
-    /// The connection, over which plain HTTP is spoken.
-    pub stream: std::net::TcpStream,
-    /// What was read of the next request.
-    pub read: Bytes,
-}
-
-impl Stages {
-    /// Waits until the first request has come on every connection that was accepted, at most this long. A client that
-    /// connects sends it at once.
-    ///
-    /// # Cancel safety
-    /// Can be called again.
-    pub async fn heard(&self, limit: Duration) {
-        self.fresh.close();
-        drop(tokio::time::timeout(limit, self.fresh.wait()).await);
-    }
-
-    /// Waits until no request is being received any more, at most this long. To be called after `stop`.
-    ///
-    /// # Cancel safety
-    /// Can be called again.
-    pub async fn received(&self, limit: Duration) {
-        self.receiving.close();
-        drop(tokio::time::timeout(limit, self.receiving.wait()).await);
-    }
-
-    /// Connections are given to this one when they stop between two requests, and not closed. To be called before `stop`.
-    pub fn pass_on(&self, to: mpsc::Sender<Kept>) {
-        // There is one successor at most.
-        drop(self.successor.set(to));
-    }
-
-    pub(crate) fn has_successor(&self) -> bool {
-        self.successor.get().is_some()
-    }
-}
 
 /// A server with its listener bound.
 #[expect(missing_debug_implementations, reason = "a TLS acceptor has no useful Debug")]
-pub struct Server {
+pub struct HttpServer {
     listener: TcpListener,
     router: Router,
     tls: Option<TlsAcceptor>,
     bounds: Bounds,
-    /// Connections of the process that was here before.
-    kept: BoxStream<'static, Kept>,
+    /// Connections that the process before passed on.
+    kept: BoxStream<'static, KeptConnection>,
 }
 
-impl Server {
-    /// A server on a socket that listens already. Connections wait in its backlog until [`Server::run`].
+impl HttpServer {
+    /// A server on a socket that listens already. Connections wait in its backlog until [`HttpServer::run`].
     pub fn new(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>, bounds: Bounds) -> Self {
         Self { listener, router, tls, bounds, kept: stream::pending().boxed() }
     }
 
-    /// Goes on with these connections too.
+    /// Continues to serve these connections too.
     #[must_use]
-    pub fn with_kept(self, kept: BoxStream<'static, Kept>) -> Self {
-        // It is looked at again and again, so it must not end.
+    pub fn with_kept(self, kept: BoxStream<'static, KeptConnection>) -> Self {
+        // The accept loop polls it for as long as it runs, so the stream must not end.
         Self { kept: kept.chain(stream::pending()).boxed(), ..self }
     }
 
@@ -169,8 +114,8 @@ impl Server {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Serves, and ends in steps as `drain` gives them. When `drain` is done, connections get a moment to write their
-    /// last bytes, and are dropped.
+    /// Serves, and stops in the steps that `drain` takes. When `drain` is done, connections get a moment to write their
+    /// last bytes and are then dropped.
     ///
     /// # Cancel safety
     /// Dropping it drops every connection.
@@ -178,7 +123,8 @@ impl Server {
         let scheme = self.scheme();
         let Self { listener, router, tls, bounds, mut kept } = self;
         let http = Arc::new(http(&bounds));
-        let (seats, reserve) = (Seats::new(bounds.max_connections, bounds.share()), Reserve::default());
+        let permits = ConnectionPermits::new(bounds.max_connections, bounds.share());
+        let reserve = Reserve::default();
         let connections = TaskTracker::new();
         let kill = CancellationToken::new();
         let _kill_on_drop = kill.clone().drop_guard();
@@ -197,7 +143,7 @@ impl Server {
             let Accepted { stream, read, address } = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, mostly: wait for some to come free.
+                    // Mostly out of file descriptors: wait until some are free again.
                     tracing::warn!(%error, "could not accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -205,17 +151,17 @@ impl Server {
             };
             let share = router.share(address.ip());
             let peer = share.peer();
-            let admission = match seats.take(peer) {
-                Ok(place) => Admission::Seated(Seat::new(place)),
+            let admission = match permits.take(peer) {
+                Ok(permit) => ConnectionAdmission::Permitted(SharedPermit::new(permit)),
                 Err(why) => {
-                    tracing::debug!(remote = %address, ?why, "a connection has to wait for a place");
-                    Admission::Spare(reserve.take(peer, &seats))
+                    tracing::debug!(remote = %address, ?why, "a connection has to wait for a permit");
+                    ConnectionAdmission::Spare(reserve.take(peer, &permits))
                 }
             };
             let remote = Remote { share: Some(share), ..Remote::new(address, scheme) };
             let caller = (remote, admission.clone());
             let (kill, stages) = (kill.clone().cancelled_owned(), stages.clone());
-            // Two kinds of task, because one that may also do TLS would be five times as large.
+            // Two kinds of task, because a task that can also do TLS would be five times as large.
             match (&tls, read) {
                 (None, read) => {
                     let stream = Stall::new(stream, bounds.stall_timeout);
@@ -233,7 +179,7 @@ impl Server {
                     };
                     spawn(&connections, connection, kill, address, stages, admission);
                 }
-                // Its client speaks plain HTTP, which the process before spoke and this one does not.
+                // The client speaks plain HTTP, as the process before did, but this process serves only TLS: close it.
                 (Some(_), Some(_)) => {}
             }
         }
@@ -256,10 +202,10 @@ impl Server {
     }
 }
 
-/// Ends the talks at the doors of a router that the server of an embedder serves, in steps as `drain` gives them.
+/// Ends the door connections of a router that an embedder's server serves, in the steps that `drain` takes.
 ///
 /// # Cancel safety
-/// What has ended stays so; talks at the doors go on if it is dropped.
+/// Connections that have ended stay ended; the other door connections go on if this future is dropped.
 pub async fn drain_mounted(router: &Router, stages: &Stages, drain: impl Future<Output = ()>) {
     let doors = &router.doors;
     drain_with_doors(doors, stages, drain).await;
@@ -269,7 +215,7 @@ pub async fn drain_mounted(router: &Router, stages: &Stages, drain: impl Future<
     }
 }
 
-/// Drains, and asks those who talk at the doors to finish when connections are to end.
+/// Drains, and asks the door connections to finish when `stop` is cancelled.
 async fn drain_with_doors(doors: &Doorkeeper, stages: &Stages, drain: impl Future<Output = ()>) {
     let stopped = async {
         stages.stop.cancelled().await;
@@ -278,7 +224,7 @@ async fn drain_with_doors(doors: &Doorkeeper, stages: &Stages, drain: impl Futur
     tokio::join!(drain, stopped);
 }
 
-fn http(bounds: &Bounds) -> Http {
+fn http(bounds: &Bounds) -> HttpBuilders {
     let mut http1 = http1::Builder::new();
     http1
         .timer(TokioTimer::new())
@@ -295,28 +241,28 @@ fn http(bounds: &Bounds) -> Http {
             .max_concurrent_streams(256);
         http2
     };
-    Http { http1, http2: Box::new(http2), opening: bounds.header_timeout }
+    HttpBuilders { http1, http2: Box::new(http2), opening: bounds.header_timeout }
 }
 
-/// Runs a connection as a task of its own.
+/// Runs a connection as its own task.
 fn spawn<F>(
     connections: &TaskTracker,
     connection: F,
     kill: WaitForCancellationFutureOwned,
     remote: SocketAddr,
     stages: Stages,
-    admission: Admission,
+    admission: ConnectionAdmission,
 ) where
-    F: Future<Output = Result<Option<Kept>, Failed>> + Send + 'static,
+    F: Future<Output = Result<Option<KeptConnection>, Failed>> + Send + 'static,
 {
     match admission {
-        Admission::Seated(seat) => {
-            connections.spawn(Until { connection, kill, remote, stages, _seat: Some(seat) });
+        ConnectionAdmission::Permitted(permit) => {
+            connections.spawn(ConnectionTask { connection, kill, remote, stages, _permit: Some(permit) });
         }
-        // Few, and mostly short.
-        Admission::Spare(spare) => {
+        // These are few and mostly short, so a larger task does no harm.
+        ConnectionAdmission::Spare(spare) => {
             connections.spawn(async move {
-                let connection = Until { connection, kill, remote, stages, _seat: None };
+                let connection = ConnectionTask { connection, kill, remote, stages, _permit: None };
                 tokio::select! {
                     () = connection => {}
                     () = spare.is_over() => {}
@@ -328,12 +274,15 @@ fn spawn<F>(
 
 struct Accepted {
     stream: TcpStream,
-    /// What was read of it, if another process has accepted it.
+    /// The bytes that were already read from it, if the process before accepted it.
     read: Option<Bytes>,
     address: SocketAddr,
 }
 
-async fn accept(listener: &TcpListener, kept: &mut BoxStream<'static, Kept>) -> io::Result<Accepted> {
+async fn accept(
+    listener: &TcpListener,
+    kept: &mut BoxStream<'static, KeptConnection>,
+) -> io::Result<Accepted> {
     tokio::select! {
         accepted = listener.accept() => {
             let (stream, address) = accepted?;
@@ -343,8 +292,8 @@ async fn accept(listener: &TcpListener, kept: &mut BoxStream<'static, Kept>) -> 
             socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
             Ok(Accepted { stream, read: None, address })
         }
-        // Has all of that already.
-        Some(Kept { stream, read }) = kept.next() => {
+        // The process before has set these options already.
+        Some(KeptConnection { stream, read }) = kept.next() => {
             let address = stream.peer_addr()?;
             stream.set_nonblocking(true)?;
             Ok(Accepted { stream: TcpStream::from_std(stream)?, read: Some(read), address })
@@ -353,23 +302,23 @@ async fn accept(listener: &TcpListener, kept: &mut BoxStream<'static, Kept>) -> 
 }
 
 pin_project! {
-    /// Runs a connection until it ends or everything is to end.
+    /// Runs a connection until it ends or `kill` is cancelled.
     ///
-    /// Written out because an async function would keep the connection's state twice, and there may be
-    /// very many of them.
-    struct Until<F> {
+    /// Written by hand, because an async function would store the connection's state twice, and there may be
+    /// very many connections.
+    struct ConnectionTask<F> {
         #[pin]
         connection: F,
         #[pin]
         kill: WaitForCancellationFutureOwned,
         remote: SocketAddr,
         stages: Stages,
-        // Given back when the connection is gone, and whoever took it over.
-        _seat: Option<Seat>,
+        // Given back when both the connection and the WebSocket that it may have become are gone.
+        _permit: Option<SharedPermit>,
     }
 }
 
-impl<F: Future<Output = Result<Option<Kept>, Failed>>> Future for Until<F> {
+impl<F: Future<Output = Result<Option<KeptConnection>, Failed>>> Future for ConnectionTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -378,8 +327,7 @@ impl<F: Future<Output = Result<Option<Kept>, Failed>>> Future for Until<F> {
             match ended {
                 Err(error) => tracing::debug!(remote = %this.remote, %error, "connection ended"),
                 Ok(None) => {}
-                // If it cannot be passed on, it is closed.
-                Ok(Some(kept)) => drop(this.stages.successor.get().map(|to| to.try_send(kept))),
+                Ok(Some(kept)) => this.stages.hand_over(kept),
             }
             return Poll::Ready(());
         }

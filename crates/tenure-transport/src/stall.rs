@@ -1,10 +1,10 @@
 //! Ends a connection whose other side has stopped reading.
 //!
-//! A client that takes nothing for a while is as good as gone; its stream is detached and can be
-//! resumed from the log. Without this, a stuck socket would hold its connection until TCP gives up.
+//! A client that reads nothing for a while counts as gone; its stream is detached and can be resumed from the log.
+//! Without this, a stuck socket would hold its connection until TCP gives up.
 //!
-//! Stands on the socket itself, below TLS: a layer with a buffer accepts writes of which nothing goes out, and each of
-//! them would look like progress.
+//! Wraps the socket itself, below TLS: a layer with a buffer accepts writes although nothing goes out, and each of them
+//! would look like progress.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A connection with a limit on how long a write may be stuck. The connection must not buffer what is written to it.
+/// A connection with a limit on how long a write may be stuck. The wrapped connection must not buffer writes.
 #[derive(Debug)]
 pub struct Stall<T> {
     inner: T,

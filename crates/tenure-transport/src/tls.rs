@@ -28,7 +28,7 @@ pub enum TlsError {
     Mismatch(#[source] rustls::Error),
 }
 
-/// The operating system's error as it is, without "I/O error" in front.
+/// The operating system's error itself, without "I/O error" in front.
 fn cause(error: pem::Error) -> Box<dyn std::error::Error + Send + Sync> {
     match error {
         pem::Error::Io(error) => error.into(),
@@ -56,10 +56,10 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError>
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Shakes hands on a connection whose client may read nothing for `stall`.
+/// Does the TLS handshake on a connection whose client may read nothing for `stall`.
 ///
-/// The limit stands below TLS, which keeps up to 64 KiB that the client does not read: on a quiet stream that is room for
-/// hours of keep-alives.
+/// The limit works below TLS, because TLS buffers up to 64 KiB of unread bytes: on a quiet stream these are hours of
+/// keep-alives.
 pub(crate) fn accept<S>(acceptor: &TlsAcceptor, stream: S, stall: Duration) -> Accept<Stall<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -81,7 +81,7 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(60);
 
-    /// Both sides of TLS, for a certificate that only they know.
+    /// Both sides of TLS, with a certificate that only they trust.
     fn sides() -> (TlsAcceptor, TlsConnector) {
         let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivatePkcs8KeyDer::from(issued.signing_key.serialize_der());
@@ -112,7 +112,7 @@ mod tests {
         let pause = Duration::from_secs(15);
         let mut stuck_since = None;
         let error = loop {
-            // TLS takes it, whether or not anything goes out.
+            // TLS accepts the write, whether or not anything goes out.
             if let Err(error) = server.write_all(b": keep-alive\n\n").await {
                 break error;
             }

@@ -1,32 +1,39 @@
 //! The command line: what people type, and what they read when it goes wrong.
 
-mod ask;
-mod call;
-mod calls;
-mod connect;
-mod data;
-mod jar;
+// Serving.
+mod serve;
+mod stdio;
+mod signals;
+
+// Operators: sessions and stores.
+mod sessions;
 mod list;
-mod listener;
-mod mistyped;
+mod show;
 mod moving;
+mod data;
+mod calls;
+mod usage;
+mod store;
+mod report;
+mod reach;
+
+// Clients: calls to a server.
+mod call;
+mod tools;
+mod read;
+mod prompts;
+mod jar;
+mod target;
+mod connect;
+mod listener;
+mod ask;
+mod schema;
+
+// How texts look.
+mod mistyped;
 mod paint;
 mod progress;
-mod prompts;
-mod reach;
-mod read;
-mod report;
-mod schema;
-mod serve;
-mod sessions;
-mod show;
-mod signals;
-mod stdio;
-mod store;
 mod table;
-mod target;
-mod tools;
-mod usage;
 mod words;
 
 use std::borrow::Cow;
@@ -36,7 +43,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{Config, Log, LogFormat, Sources};
+use crate::config::{Config, LogConfig, LogFormat, Sources};
 use crate::failure::Failure;
 use crate::foreign::painted;
 
@@ -133,10 +140,10 @@ enum Command {
     Prompts(prompts::PromptsArgs),
     /// Look at the sessions that calls use, choose one, begin one, let go of them.
     #[command(subcommand)]
-    Jar(jar::Command),
+    Jar(jar::JarCommand),
     /// Look at sessions, end them, move them.
     #[command(subcommand)]
-    Sessions(sessions::Command),
+    Sessions(sessions::SessionsCommand),
     /// Look at what a running server is at work on, in sessions and without.
     #[command(after_help = "States:\n  \
         in a session  a request of a session; its client waits, or can resume its stream\n  \
@@ -157,7 +164,7 @@ enum Command {
     Usage(usage::UsageArgs),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
-    Store(store::Command),
+    Store(store::StoresCommand),
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -201,7 +208,7 @@ struct ServeArgs {
     #[arg(long, value_name = "PORT", conflicts_with = "listen")]
     port: Option<u16>,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ServeStoreArgs,
     /// The certificate chain (PEM); turns TLS on.
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
@@ -227,7 +234,7 @@ struct ServeArgs {
 #[derive(Args, Debug)]
 struct StdioArgs {
     #[command(flatten)]
-    store: StoreArgs,
+    store: ServeStoreArgs,
     #[command(flatten)]
     settings: SettingArgs,
     #[command(flatten)]
@@ -246,7 +253,7 @@ struct BehindArgs {
 }
 
 impl BehindArgs {
-    /// The command, which counts whatever a file says. Two servers on the command line are one too many.
+    /// The command, which wins over a file. Refuses a command together with `--upstream`.
     fn command(&self) -> Result<Vec<String>, Failure> {
         match &self.upstream {
             Some(url) if !self.command.is_empty() => {
@@ -261,7 +268,7 @@ impl BehindArgs {
 
 /// Where sessions are kept, and where the rest is set.
 #[derive(Args, Debug)]
-struct StoreArgs {
+struct ServeStoreArgs {
     /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, or memory:. [default: disk:, for
     /// stdio memory:]
     #[arg(long, value_name = "URL")]
@@ -310,7 +317,7 @@ impl ServeArgs {
         ];
         let mut sources = flagged(&self.store, &self.settings, own)?;
         let doors = self.door.iter().map(|door| (format!("doors.{door}"), "true".to_owned()));
-        // Before the rest, so that a `--set` of the same key has the last word.
+        // First, so that a `--set` of the same key wins.
         sources.flags.splice(0..0, doors);
         sources.command = self.behind.command()?;
         Ok(sources)
@@ -329,7 +336,8 @@ impl StdioArgs {
         let mut config = load(&sources)?;
         let is_told =
             config.is_store_chosen || config.name.is_some() || crate::stores::given_folder().is_some();
-        // Its session ends with its connection, so there is little to keep, and a client may start several.
+        // The session ends with the connection, so there is little to keep, and a client may start several processes,
+        // which could not share a store.
         if !is_told {
             "memory:".clone_into(&mut config.store);
         }
@@ -337,7 +345,7 @@ impl StdioArgs {
     }
 }
 
-/// Loads the configuration and says what is odd about it.
+/// Loads the configuration and prints its warnings.
 fn load(sources: &Sources) -> Result<Config, Failure> {
     let (config, warnings) = Config::load(sources)?;
     for warning in warnings {
@@ -348,7 +356,7 @@ fn load(sources: &Sources) -> Result<Config, Failure> {
 
 /// All sources, with the flags of a command that serves.
 fn flagged<const N: usize>(
-    store: &StoreArgs,
+    store: &ServeStoreArgs,
     settings: &SettingArgs,
     own: [(&str, Option<String>); N],
 ) -> Result<Sources, Failure> {
@@ -374,7 +382,7 @@ fn flagged<const N: usize>(
     sources(store.config.as_deref(), flags)
 }
 
-/// What was written where: in a file, in the environment, on the command line.
+/// The texts of all sources: the file, the environment and the command line.
 fn sources(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<Sources, Failure> {
     let file = match file {
         None => None,
@@ -387,7 +395,7 @@ fn sources(file: Option<&Path>, flags: Vec<(String, String)>) -> Result<Sources,
     };
     let ours =
         |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("TENURE_") && name != "TENURE_CONFIG";
-    // Only ours are turned into text, because others may be anything.
+    // Only our variables become text, because others may not be valid UTF-8.
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let env = std::env::vars_os().filter(|(name, _)| ours(name));
     let env = env.map(|(name, value)| (text(name), text(value))).collect();
@@ -448,12 +456,13 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says something on standard output. Nothing but our colours gets through to a terminal; a file gets all of it.
+/// Prints to standard output. On a terminal, all control sequences but colours are escaped; a file gets the text as it
+/// is.
 fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     let text = if out.is_terminal() { painted(text) } else { Cow::Borrowed(text) };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever read it has seen enough, as `head` does.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new("cannot write to standard output").caused_by(error))
         }
@@ -461,15 +470,15 @@ fn say(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says something beside the result; to a terminal as [`say`] does.
+/// Prints to standard error; on a terminal as [`say`] does.
 fn note(text: &str) {
     let mut out = std::io::stderr();
     let text = if out.is_terminal() { painted(text) } else { Cow::Borrowed(text) };
-    // Nobody is left to tell if standard error is gone.
+    // If standard error is gone, there is no other place for the text.
     let _ = writeln!(out, "{text}");
 }
 
-/// Runs a command that is over soon.
+/// Runs a short command to its end.
 fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     block_on_with_logs("warn", command)
 }
@@ -478,7 +487,7 @@ fn block_on_with_logs<T>(
     level: &str,
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    crate::logs::start(&Log { format: LogFormat::Pretty, level: level.to_owned() })?;
+    crate::logs::start(&LogConfig { format: LogFormat::Pretty, level: level.to_owned() })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

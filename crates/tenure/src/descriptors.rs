@@ -1,29 +1,30 @@
 //! File descriptors: how many this process may have, and how many of them connections and children get.
 //!
-//! Most systems allow a process 1,024 at first, and as many as it asks for up to a harder limit. A server asks for all. What
-//! is kept open for the store, the log, operators and questions about health comes first; connections and children get what
-//! is left, however many are configured. Otherwise clients could leave the store without a descriptor, which it cannot bear.
+//! Most systems allow a process 1,024 descriptors at first, and more up to a hard limit if it asks. A server asks for
+//! all. Descriptors are first reserved for the store, the log, operators and health checks. Connections and children
+//! get the rest, even if more are configured. Otherwise clients could use up the descriptors, and the store fails
+//! without one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tenure_transport::serve::RESERVED;
 
 use crate::config::{Config, Lowered};
 
-/// Files of tables that the store holds open, at most and at least, and others beside them.
+/// Table files that the store holds open, at most and at least, and its other files.
 const STORE_MOST: u64 = 900;
 const STORE_LEAST: u64 = 64;
 const STORE_OTHERS: u64 = 32;
 
-/// Listening sockets, the log, control connections, and what the runtime needs for itself.
+/// For listening sockets, the log, control connections and the runtime.
 const OTHERS: u64 = 64;
 
-/// A child has three pipes and a descriptor of its own.
+/// A child needs three pipes and one more descriptor.
 const PER_CHILD: u64 = 4;
 
-/// The fewest connections that are any use.
+/// Never admit fewer connections than this.
 const FEWEST_CONNECTIONS: usize = 8;
 
-/// Has this process have as many descriptors as it may, and fits the configuration into that.
+/// Raises the limit of descriptors to the hard limit, and lowers the configured bounds to fit it.
 pub(crate) fn fit(config: &mut Config) {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
@@ -37,7 +38,7 @@ pub(crate) fn fit(config: &mut Config) {
     config.descriptors.lowered = most.and_then(|most| fit_into(config, most));
 }
 
-/// What would be lowered if a server was started with this configuration.
+/// The bounds that a server would lower with this configuration.
 pub(crate) fn would_fit(config: &Config) -> Option<Lowered> {
     fit_into(&mut config.clone(), getrlimit(Resource::Nofile).maximum?)
 }
@@ -51,7 +52,7 @@ fn fit_into(config: &mut Config, most: u64) -> Option<Lowered> {
 
     let children = lower_children(config, left / 2);
     let left = left - (children.now as u64 * PER_CHILD).min(left);
-    // Connections to servers elsewhere are not counted; as many are kept for them as for clients.
+    // Connections to upstream servers are not counted; as many are reserved for them as for clients.
     let has_upstream =
         config.upstream.url.is_some() || config.backends.iter().any(|behind| behind.upstream.url.is_some());
     let for_clients = usize::try_from(if has_upstream { left / 2 } else { left }).unwrap_or(usize::MAX);
@@ -61,7 +62,7 @@ fn fit_into(config: &mut Config, most: u64) -> Option<Lowered> {
     bounds.max_connections = before.min(for_clients.max(FEWEST_CONNECTIONS));
     let connections = bounds.max_connections;
     let children = (children.now < children.before).then_some(children.now);
-    // A few connections less than as good as any number are no news.
+    // Losing less than a quarter of the connections is not worth a warning.
     let is_news = children.is_some() || connections < before / 4 * 3;
     is_news.then_some(Lowered { most, connections, children })
 }
@@ -71,7 +72,7 @@ struct Children {
     now: usize,
 }
 
-/// Lowers how many children there may be to what fits into so many descriptors.
+/// Lowers the configured numbers of children until they fit into this many descriptors.
 fn lower_children(config: &mut Config, descriptors: u64) -> Children {
     let named = config.backends.iter_mut().map(|behind| &mut behind.child);
     let mut children: Vec<_> =
@@ -80,7 +81,7 @@ fn lower_children(config: &mut Config, descriptors: u64) -> Children {
     let fit = usize::try_from(descriptors / PER_CHILD).unwrap_or(usize::MAX);
     if before > fit {
         for child in &mut children {
-            // In proportion, and one at least.
+            // In proportion, and at least one.
             let share = child.max as u128 * fit as u128 / before as u128;
             child.max = usize::try_from(share).unwrap_or(child.max).max(1);
         }
@@ -109,9 +110,10 @@ mod tests {
     fn config(commands: &[usize]) -> Config {
         let mut config = Config::default();
         for max in commands {
-            let mut child = crate::config::Child { command: vec!["server".to_owned()], ..Default::default() };
+            let mut child =
+                crate::config::ChildConfig { command: vec!["server".to_owned()], ..Default::default() };
             child.max = *max;
-            let upstream = crate::config::Upstream::default();
+            let upstream = crate::config::UpstreamConfig::default();
             config.backends.push(Behind { name: String::new(), prefix: String::new(), child, upstream });
         }
         config

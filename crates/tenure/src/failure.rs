@@ -34,21 +34,21 @@ impl Failure {
         self
     }
 
-    /// Adds a cause that is no error of ours.
+    /// Adds a cause that is a text, not an error.
     #[must_use]
     pub(crate) fn because(mut self, cause: impl Into<String>) -> Self {
         self.causes.push(cause.into());
         self
     }
 
-    /// Adds what to do about it, unless something is said already.
+    /// Adds a hint, unless there is one already.
     #[must_use]
     pub(crate) fn or_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
-    /// Adds what to do about it.
+    /// Sets the hint: what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -56,7 +56,8 @@ impl Failure {
     }
 }
 
-/// The operating system's messages start with a capital and end with a number.
+/// An error's text as a lower-case fragment: messages of the operating system start with a capital and end with a
+/// number.
 pub(crate) fn tidy(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! Texts that others wrote, on their way to a terminal: the one place that makes them harmless.
+//! The one place that makes foreign texts harmless for a terminal.
 //!
-//! A client chooses its name, a server the words of its tools, and both end up in front of an operator. A control character
-//! moves the cursor, clears the screen or fakes a line; a bidi override shows letters in another order than they stand in.
-//! Here each of them is spelled out, as in `\u001b`, which in JSON means the same as before. Fields of tables and reports are
-//! [`plain`], longer texts [`plain_lines`]; and whatever is printed on a terminal, or logged, passes [`painted`] last.
+//! A client chooses its name and a server the texts of its tools, and an operator sees both on a terminal. A control
+//! character can move the cursor, clear the screen or fake a line; a bidi override changes the order of letters. Here
+//! they are escaped, as in `\u001b`, which in JSON has the same meaning. Fields of tables and reports pass [`plain`],
+//! longer texts [`plain_lines`], and all output to a terminal or to the log passes [`painted`] last.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// A text for one line: everything that steers a terminal is spelled out, line breaks as well.
+/// A text for one line: everything that controls a terminal is escaped, also line breaks.
 pub(crate) fn plain(text: &str) -> String {
     spelled(text, |_| false).into_owned()
 }
@@ -18,20 +18,20 @@ pub(crate) fn plain_lines(text: &str) -> Cow<'_, str> {
     spelled(text, is_layout)
 }
 
-/// Text of ours on its way out, in which a foreign one may stand: colours stay, and line breaks and tabs.
+/// Our own output, which may contain foreign texts: colours, line breaks and tabs stay.
 pub(crate) fn painted(text: &str) -> Cow<'_, str> {
     with_colours(text, is_layout)
 }
 
-/// Makes lines harmless, those of the log for example. Each write is a line: its last line break is ours, any other is not.
-pub(crate) struct Lines<W>(pub(crate) W);
+/// Makes the lines of the log harmless. Each write is one line: only its last line break is ours.
+pub(crate) struct HarmlessLines<W>(pub(crate) W);
 
-impl<W: Write> Write for Lines<W> {
+impl<W: Write> Write for HarmlessLines<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let (line, end) = text.strip_suffix('\n').map_or((&*text, ""), |line| (line, "\n"));
         let line = with_colours(line, |letter| letter == '\t');
-        // All at once, or lines of several threads would run into each other.
+        // With one write, or the lines of several threads would mix.
         self.0.write_all(&[line.as_bytes(), end.as_bytes()].concat())?;
         Ok(bytes.len())
     }
@@ -45,7 +45,7 @@ fn is_layout(letter: char) -> bool {
     matches!(letter, '\n' | '\t')
 }
 
-/// Whether a letter does something to a terminal rather than appear on it.
+/// Whether a character controls the terminal instead of appearing on it.
 fn steers(letter: char) -> bool {
     let turns = matches!(letter, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let breaks = matches!(letter, '\u{2028}' | '\u{2029}');
@@ -137,7 +137,7 @@ mod tests {
     fn a_foreign_value_cannot_begin_another_line_of_the_log() {
         let mut out = Vec::new();
         let line = "\x1b[32mINFO\x1b[0m child says line=a\r\n ERROR forged \u{202e}\n";
-        assert_eq!(Lines(&mut out).write(line.as_bytes()).unwrap(), line.len());
+        assert_eq!(HarmlessLines(&mut out).write(line.as_bytes()).unwrap(), line.len());
         let expected = "\x1b[32mINFO\x1b[0m child says line=a\\u000d\\u000a ERROR forged \\u202e\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }

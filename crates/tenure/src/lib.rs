@@ -1,13 +1,13 @@
 //! Tenure keeps MCP sessions: the parts of the binary, for tests and embedders.
 //!
-//! [`Node::start`] is a whole server in this process, [`StdioNode::start`] one with a single client; the command `tenure` is
-//! that plus a command line, which an embedder leaves out (`default-features = false`).
+//! [`Node::start`] runs a whole server in this process, [`StdioNode::start`] one with a single client. The command
+//! `tenure` adds a command line, which an embedder leaves out (`default-features = false`).
 //!
-//! # Inside a server of your own
+//! # Inside your own server
 //!
-//! A [`NodeBuilder`] makes a node of a configuration and of what you bring: a server to serve, the state that its tools work
-//! on, a store. [`NodeBuilder::start`] gives it a socket of its own. [`NodeBuilder::mount`] leaves that to you: the node is a
-//! `tower` service then, and goes into a router of axum. `examples/mounted.rs` is a whole program.
+//! A [`NodeBuilder`] makes a node from a configuration and from your own parts: an MCP server, the state that its tools
+//! work on, a store. [`NodeBuilder::start`] gives the node its own socket. With [`NodeBuilder::mount`] the node has no
+//! socket: it is a `tower` service, which goes into a router of axum. `examples/mounted.rs` is a whole program.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -22,14 +22,14 @@
 //! let node = Node::builder(&Config::default())
 //!     .with_backend(Arc::new(tenure::demo::backend())) // such as `RmcpBackend::new(|| MyServer)`
 //!     .with_kinds(vec![tenure::demo::workspace()])
-//!     .with_store(Arc::new(Memory::new())) // without it, the one that the configuration names
+//!     .with_store(Arc::new(Memory::new())) // default: the store that the configuration names
 //!     .mount()
 //!     .await?;
 //! let router: Router = Router::new()
-//!     .route("/", get(|| async { "a page of yours" }))
+//!     .route("/", get(|| async { "your own page" }))
 //!     .route_service("/agents", node.endpoint()) // the endpoint at a path of your choice
 //!     .fallback_service(node.service()); // or all of it: /mcp, /healthz, /readyz
-//! // Serve it, and when that is to end, first the node and then the server around it.
+//! // Serve the router. To shut down, stop the node first, then the server around it.
 //! node.stop().await;
 //! # drop(router);
 //! # Ok::<(), Failure>(())
@@ -41,27 +41,27 @@
     expect(
         dead_code,
         unused_imports,
-        reason = "operators' side of stores and control sockets is used by commands alone"
+        reason = "only commands use the operators' side of stores and control sockets"
     )
 )]
 
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod config;
-mod control;
-pub mod demo;
-mod descriptors;
-mod failure;
-mod foreign;
-pub mod logs;
 mod node;
-mod operator;
-mod servers;
+mod wire;
 mod socket;
 mod stopping;
+mod control;
+mod operator;
+mod servers;
 mod stores;
+pub mod demo;
+pub mod logs;
+mod failure;
+mod foreign;
+mod descriptors;
 mod times;
-mod wire;
 
 pub use failure::Failure;
 pub use node::{MountedNode, Node, NodeBuilder, StdioNode};

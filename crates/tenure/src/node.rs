@@ -1,10 +1,11 @@
 //! A running Tenure process, or one inside another program.
 //!
-//! Three kinds: [`Node`] has a socket of its own, [`MountedNode`] is served by the server of an embedder, and
-//! [`StdioNode`] has one client. [`NodeBuilder`] makes the first two of what an embedder brings.
+//! Three kinds: [`Node`] has its own socket, [`MountedNode`] is mounted in the server of an embedder, and [`StdioNode`]
+//! has one client. [`NodeBuilder`] makes the first two, also with a backend or a store of the embedder.
 
 mod build;
 mod stdio;
+mod store;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::config::Config;
 use crate::control::{Control, HandOver};
 use crate::failure::Failure;
 use crate::stopping::ControlEnd;
-use crate::wire::Opened;
+use crate::wire::OpenedStore;
 
 /// A server with its sessions and its own socket, running until it is stopped.
 #[derive(Debug)]
@@ -39,12 +40,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// What a node is made of: this configuration, and what is added to it.
+    /// Begins a node with this configuration; the builder's methods add other parts.
     pub fn builder(config: &Config) -> NodeBuilder<'_> {
         NodeBuilder::new(config)
     }
 
-    /// Starts a server with what the configuration names behind it; the demo, if it names nothing.
+    /// Starts a server in front of the servers that the configuration names, or of the demo if it names none.
     ///
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
@@ -52,7 +53,7 @@ impl Node {
         Self::builder(config).start().await
     }
 
-    /// Starts a server with this backend behind it.
+    /// Starts a server in front of this backend.
     ///
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
@@ -60,7 +61,7 @@ impl Node {
         Self::builder(config).with_backend(backend).start().await
     }
 
-    /// Starts a server with this backend behind it, whose tools work on these kinds of state.
+    /// Starts a server in front of this backend, whose tools work on these kinds of state.
     ///
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
@@ -72,7 +73,7 @@ impl Node {
         Self::builder(config).with_backend(backend).with_kinds(kinds).start().await
     }
 
-    /// Starts a server with this backend behind it, which keeps its sessions in this store.
+    /// Starts a server in front of this backend. It keeps its sessions in this store.
     ///
     /// # Errors
     /// When TLS or the address cannot be set up, or the store is out of order.
@@ -114,23 +115,23 @@ impl Node {
         self.running.states()
     }
 
-    /// What clients make it hold.
+    /// Counts what clients make the process hold.
     pub fn budget(&self) -> &Budget {
         self.running.budget()
     }
 
     /// The store.
-    pub fn store(&self) -> &Opened {
+    pub fn store(&self) -> &OpenedStore {
         self.running.store()
     }
 
-    /// Waits until another process wants to take over. Then this one has to be stopped.
+    /// Waits until another process asks to take over. Then the caller has to stop this node.
     pub(crate) async fn taken_over(&self) {
         self.hand_over.asked().await;
     }
 
-    /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, closes the
-    /// store, and returns.
+    /// Stops: takes no new sessions, finishes within the grace period the requests that the next process could not go
+    /// on with, closes the store, and returns.
     pub async fn stop(self) {
         self.running.stop().await;
     }
@@ -142,7 +143,7 @@ pub struct MountedNode {
     sessions: Sessions,
     exchanges: Exchanges,
     states: States,
-    store: Opened,
+    store: OpenedStore,
     budget: Budget,
     router: Router,
     stages: Stages,
@@ -150,13 +151,13 @@ pub struct MountedNode {
 }
 
 impl MountedNode {
-    /// All that a node answers, as a `tower` service: `/mcp`, `/mcp/NAME` where there are several servers, `/healthz`,
-    /// `/readyz`, and the doors that the configuration opens. In axum it is a `fallback_service`, or a `nest_service`,
-    /// below whose path the others then are.
+    /// All paths of a node, as a `tower` service: `/mcp`, `/mcp/NAME` where there are several servers, `/healthz`,
+    /// `/readyz`, and the doors that the configuration opens. In axum, use it as a `fallback_service`, or as a
+    /// `nest_service`, which puts a prefix in front of these paths.
     ///
-    /// It checks Host and Origin of every request as the configuration says. A middleware that puts a
-    /// [`Remote`](tenure_transport::http::Remote) into the extensions of a request tells handlers who called. After
-    /// [`stop`](Self::stop) it answers that it shuts down.
+    /// It checks Host and Origin of every request as the configuration says. A middleware can put a
+    /// [`Remote`](tenure_transport::http::Remote) into the extensions of a request, so that handlers know the caller.
+    /// After [`stop`](Self::stop) it answers that it shuts down.
     pub fn service(&self) -> Router {
         self.router.clone()
     }
@@ -181,26 +182,26 @@ impl MountedNode {
         &self.states
     }
 
-    /// What clients make it hold.
+    /// Counts what clients make the process hold.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
     /// The store.
-    pub fn store(&self) -> &Opened {
+    pub fn store(&self) -> &OpenedStore {
         &self.store
     }
 
-    /// Stops: takes no new sessions, finishes within the grace period what cannot be left to the next process, ends the
-    /// streams of clients, closes the store, and returns. The server around it has to serve until then, and can stop
-    /// after that.
+    /// Stops: takes no new sessions, finishes within the grace period the requests that the next process could not go
+    /// on with, ends the streams of clients, closes the store, and returns. The server around it has to go on serving
+    /// until then, and can stop afterwards.
     pub async fn stop(self) {
         self.stages.leaving.cancel();
         self.tasks.wait().await;
     }
 }
 
-/// Operators can look until all is done: a server that takes long to stop is what they look at.
+/// Runs the control socket until everything else has stopped: operators want to look at a server that stops slowly.
 async fn watched(control: Option<Control>, end: ControlEnd) {
     if let Some(control) = control {
         control.run(end.over).await;

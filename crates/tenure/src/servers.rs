@@ -1,17 +1,17 @@
-//! The servers behind, as the configuration names them: what tells one from another.
+//! Fingerprints of the servers behind, which tell one server from another.
 //!
 //! In: the configuration. Out: the fingerprints that sessions keep. A fingerprint leaves versions out (`foo@1.2` is
-//! `foo`), so that a newer version is the same server. It has no variables of the environment and no headers, which
-//! are where secrets belong, and of everything else only a hash: people write secrets into arguments too.
+//! `foo`), so that a newer version is the same server. It leaves out environment variables and headers, because they
+//! hold secrets, and keeps only a hash of everything else, because people write secrets into arguments too.
 
 use std::path::Path;
 
 use tenure_session::Route;
 use tenure_session::fingerprint::{Fingerprint, Fingerprints};
 
-use crate::config::{Child, Config, Upstream, public_part};
+use crate::config::{ChildConfig, Config, UpstreamConfig, public_part};
 
-/// The fingerprints of what the configuration names, by endpoint.
+/// The fingerprints of the configured servers, by endpoint.
 pub(crate) fn fingerprints(config: &Config) -> Fingerprints {
     let named = config
         .backends
@@ -20,12 +20,12 @@ pub(crate) fn fingerprints(config: &Config) -> Fingerprints {
     named.chain(std::iter::once((Route::MAIN, main(config)))).collect()
 }
 
-/// The fingerprint of a server that an embedder brings: only its own name says which it is.
+/// The fingerprint of an embedder's server. Only the name that the server gives itself tells it from others.
 pub(crate) fn embedded() -> Fingerprints {
     std::iter::once((Route::MAIN, Fingerprint::unconfigured("a server in this program"))).collect()
 }
 
-/// Whether the configuration names any; otherwise the demo is served.
+/// Whether the configuration names a server; otherwise the demo is served.
 pub(crate) fn are_named(config: &Config) -> bool {
     config.upstream.url.is_some() || !config.child.command.is_empty() || !config.backends.is_empty()
 }
@@ -41,14 +41,14 @@ pub(crate) fn main(config: &Config) -> Fingerprint {
     Fingerprint::merged(config.backends.iter().map(|behind| behind.name.clone()))
 }
 
-fn one(child: &Child, upstream: &Upstream) -> Option<Fingerprint> {
+fn one(child: &ChildConfig, upstream: &UpstreamConfig) -> Option<Fingerprint> {
     if let Some(url) = &upstream.url {
         return Some(Fingerprint::of(public_part(url), [&b"upstream"[..], url.as_bytes()]));
     }
     let program = child.command.first()?;
     let words = unversioned(&child.command);
     let folder = child.folder.clone().or_else(|| {
-        // A relative path means another file elsewhere.
+        // In another folder, a relative path names another file.
         let is_relative = child.command.iter().enumerate().any(|(index, word)| names_file(word, index == 0));
         is_relative.then(|| std::env::current_dir().ok())?
     });
@@ -58,7 +58,7 @@ fn one(child: &Child, upstream: &Upstream) -> Option<Fingerprint> {
     Some(Fingerprint::of(file_name(program), parts))
 }
 
-/// A command without the versions of what it runs.
+/// A command without the versions in its words.
 pub(crate) fn unversioned(command: &[String]) -> Vec<String> {
     let runs_images =
         command.first().is_some_and(|program| ["docker", "podman"].contains(&file_name(program).as_str()));
@@ -76,8 +76,8 @@ pub(crate) fn unversioned(command: &[String]) -> Vec<String> {
     command.iter().map(one).collect()
 }
 
-/// Whether a text behind a mark is a version: `1.2.3`, `v2`, `^4`, `latest`. An address such as `me@example.com` is
-/// none, and neither is a port.
+/// Whether the text after a mark is a version: `1.2.3`, `v2`, `^4`, `latest`. The end of an address such as
+/// `me@example.com` is not a version.
 fn is_version(text: &str) -> bool {
     const TAGS: [&str; 9] = ["latest", "next", "stable", "beta", "alpha", "canary", "rc", "dev", "nightly"];
     let number = text.trim_start_matches(['^', '~', '=', '>', '<', 'v']);
@@ -111,12 +111,12 @@ mod tests {
 
     fn running(words: &str) -> Config {
         let command = words.split(' ').map(str::to_owned).collect();
-        Config { child: Child { command, ..Child::default() }, ..Config::default() }
+        Config { child: ChildConfig { command, ..ChildConfig::default() }, ..Config::default() }
     }
 
     fn at(url: &str) -> Config {
         Config {
-            upstream: Upstream { url: Some(url.to_owned()), ..Upstream::default() },
+            upstream: UpstreamConfig { url: Some(url.to_owned()), ..UpstreamConfig::default() },
             ..Config::default()
         }
     }

@@ -1,17 +1,16 @@
-//! The listening socket: bound here, or given by somebody who has it open before and after us.
+//! The listening socket: bound here, passed on by systemd, or taken over from the process before this one.
 //!
-//! A socket that outlives the process loses no connection between two of them: those that come meanwhile wait in its
-//! backlog.
+//! A socket that outlives the process loses no connection between two processes: new connections wait in its backlog.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::config::Config;
-use crate::control::{Client, Predecessor};
+use crate::control::{ControlClient, Predecessor};
 use crate::failure::Failure;
 use crate::wire;
 
-/// Connections that may wait in the kernel's queue; it has a bound of its own.
+/// Connections that may wait in the kernel's queue. The kernel may use a lower bound.
 const BACKLOG: u32 = 4096;
 
 /// A socket that listens.
@@ -19,16 +18,16 @@ const BACKLOG: u32 = 4096;
 pub(crate) struct Socket {
     pub(crate) listener: TcpListener,
     pub(crate) after_us: AfterUs,
-    /// The process that has the store until we may open it.
+    /// The process that has the store open until this one may open it.
     pub(crate) predecessor: Option<Predecessor>,
 }
 
-/// What becomes of the socket when this process has ended.
+/// What happens to the socket when this process has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AfterUs {
     /// It is closed.
     Closes,
-    /// Somebody else has it open, and the next process gets it.
+    /// Another program has it open, and passes it to the next process.
     StaysOpen,
 }
 
@@ -42,7 +41,7 @@ impl Socket {
         Ok(Self { listener, after_us: AfterUs::Closes, predecessor: None })
     }
 
-    /// The socket that systemd, or another program that does as it does, has opened for us; nothing if it has not.
+    /// The socket that systemd, or a program with the same protocol, has opened for this process; `None` without one.
     #[cfg(feature = "cli")]
     pub(crate) fn activated() -> Result<Option<Self>, Failure> {
         let mut given = listenfd::ListenFd::from_env();
@@ -62,12 +61,12 @@ impl Socket {
         Ok(Some(Self { listener, after_us: AfterUs::StaysOpen, predecessor: None }))
     }
 
-    /// The socket of the process that has the store open; nothing if there is none.
+    /// The socket of the process that has the store open; `None` without such a process.
     pub(crate) async fn taken_over(config: &Config) -> Result<Option<Self>, Failure> {
         let store = wire::store_url(config)?;
         let folder = wire::folder(&store)
             .map_err(|failure| Failure::new("cannot take over another process").caused_by(failure))?;
-        let Some(running) = Client::find(&folder).await else {
+        let Some(running) = ControlClient::find(&folder).await else {
             tracing::info!(store, "there is no process to take over");
             return Ok(None);
         };
@@ -78,14 +77,14 @@ impl Socket {
         let listener = if config.listen.port() == 0 || config.listen == address {
             predecessor.listener().map_err(failed)?
         } else {
-            tracing::warn!(before = %address, now = %config.listen, "another address than before: its clients find no server there");
+            tracing::warn!(before = %address, now = %config.listen, "the address has changed: clients of the old one find no server there");
             Self::bind(config.listen)?.listener
         };
         Ok(Some(Self { listener, after_us: AfterUs::Closes, predecessor: Some(predecessor) }))
     }
 }
 
-/// What to do about an address that cannot be had.
+/// The hint for an address that cannot be bound.
 fn bind_hint(address: SocketAddr, why: ErrorKind) -> String {
     match why {
         ErrorKind::PermissionDenied => format!(
@@ -106,7 +105,7 @@ fn bind_hint(address: SocketAddr, why: ErrorKind) -> String {
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket =
         if address.is_ipv4() { tokio::net::TcpSocket::new_v4()? } else { tokio::net::TcpSocket::new_v6()? };
-    // So that the port can be bound again while connections of the last process are still being closed.
+    // The port can then be bound again while connections of the last process are still being closed.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()

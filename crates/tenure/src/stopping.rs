@@ -1,13 +1,14 @@
-//! The way down of a server: in which order its parts end.
+//! Shutdown of a server: the order in which its parts end.
 //!
-//! Everything is served until nothing is in flight that could not be left to the next process, or the grace is over.
-//! Then requests are held, what is open is written down, the store is closed, and the next process may open it. Only
-//! then the servers behind are let go, and the listening socket: however long that takes, no client waits for it.
+//! The server goes on serving until every running request is done that the next process could not go on with, or until
+//! the grace period is over. Then new requests wait, open requests are written to the store, the store is closed, and
+//! the next process may open it. Only then the servers behind and the listening socket are released: no client waits
+//! for them, however long that takes.
 
 use std::time::Duration;
 
 use tenure_session::exchange::Exchanges;
-use tenure_session::port::store::Durability;
+use tenure_session::port::store::StoreDurability;
 use tenure_session::session::Sessions;
 use tenure_session::state::States;
 use tenure_transport::serve::Stages;
@@ -16,58 +17,58 @@ use tokio_util::sync::CancellationToken;
 
 use crate::control::HandOver;
 use crate::socket::AfterUs;
-use crate::wire::Opened;
+use crate::wire::OpenedStore;
 
-/// What requests get at least that came while older ones were waited for.
+/// The least time for requests that arrived while the shutdown waited for older ones.
 const LATE_GRACE: Duration = Duration::from_secs(2);
 
-/// How long clients are told not to use their connections again before those are closed, where nothing else is waited
-/// for. One that is quiet all that time, and sends just when its connection closes, has to send again.
+/// The least time between telling clients not to reuse their connections and closing those. A client that is idle for
+/// all that time, and sends just when its connection closes, has to send again.
 const NOTICE: Duration = Duration::from_millis(250);
 
-/// How long the first request of a connection may take that was accepted last of all.
+/// How long the connections that were accepted last may take to send their first request.
 const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
-/// What has to end.
-pub(crate) struct Parts {
+/// The parts of a node that have to end.
+pub(crate) struct NodeParts {
     pub(crate) sessions: Sessions,
     pub(crate) exchanges: Exchanges,
     pub(crate) states: States,
-    pub(crate) store: Opened,
+    pub(crate) store: OpenedStore,
     pub(crate) stages: Stages,
     pub(crate) control: ControlEnd,
-    /// The socket, if it is our own.
+    /// The socket, if the node has its own.
     pub(crate) socket: Option<(HandOver, AfterUs)>,
     pub(crate) grace: Duration,
 }
 
-/// The end of the control socket. Its file goes while the store's folder is still ours.
+/// Ends the control socket. Its file is removed before the store is closed, while the folder is still ours.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ControlEnd {
-    /// Told when it has to end.
+    /// Cancelled when the control socket has to end.
     pub(crate) over: CancellationToken,
-    /// Said when it has ended.
+    /// Cancelled when it has ended.
     pub(crate) ended: CancellationToken,
 }
 
-/// Waits until `leaving`, and then ends everything, in order.
+/// Waits for `leaving`, then ends all parts, in order.
 ///
 /// # Cancel safety
-/// What has ended stays so; the rest is left to the end of the process.
-pub(crate) async fn wind_down(parts: Parts) {
-    let Parts { sessions, exchanges, states, store, stages, control, socket, grace } = parts;
+/// Parts that have ended stay ended; the others end with the process.
+pub(crate) async fn wind_down(parts: NodeParts) {
+    let NodeParts { sessions, exchanges, states, store, stages, control, socket, grace } = parts;
     stages.leaving.cancelled().await;
     let began = Instant::now();
     let deadline = began + grace;
-    // Somebody else has the socket, and connections that are not accepted here wait for that one.
+    // Another process has the socket too, and will accept the connections that this one does not.
     let is_shared = socket
         .as_ref()
         .is_some_and(|(hand_over, after_us)| hand_over.is_asked() || *after_us == AfterUs::StaysOpen);
     let hand_over = socket.as_ref().map(|(hand_over, _)| hand_over);
     let late = LATE_GRACE.min(grace / 4);
 
-    // Where nothing outlives this process, requests without a session are finished, and others refused.
-    let outlives_us = store.store.capabilities().durability != Durability::Process;
+    // If nothing outlives this process, running requests without a session are finished and new ones are refused.
+    let outlives_us = store.store.capabilities().durability != StoreDurability::Process;
     let mut interrupted = 0;
     if outlives_us {
         if is_shared {
@@ -84,7 +85,7 @@ pub(crate) async fn wind_down(parts: Parts) {
     }
 
     if is_shared {
-        // Connections between two requests are not closed, but go on in the next process.
+        // Idle connections are not closed but passed to the next process.
         if let Some(successor) = hand_over.and_then(HandOver::successor) {
             stages.pass_on(successor);
         }
@@ -94,7 +95,7 @@ pub(crate) async fn wind_down(parts: Parts) {
     }
     let closing = Instant::now();
     stages.stop.cancel();
-    // A request of which only the head has come would find everything settled.
+    // A request of which only the head has arrived would otherwise find its session settled.
     stages.received(late).await;
     let left = (deadline - Instant::now()).max(late);
     let others = async { if outlives_us { exchanges.leave(Instant::now() + left).await } else { 0 } };
@@ -107,7 +108,7 @@ pub(crate) async fn wind_down(parts: Parts) {
     control.over.cancel();
     control.ended.cancelled().await;
     if !is_shared {
-        // No client could be served any more.
+        // From here on no client can be served.
         hand_over.inspect(|hand_over| hand_over.withdraw());
         stages.shut.cancel();
     }

@@ -1,10 +1,9 @@
-//! The default place of sessions: a folder for each server, among those of the user.
+//! The default place of sessions: one of the user's folders for each server.
 //!
-//! A service manager that names a folder (`STATE_DIRECTORY`) has the last word. Otherwise a store is in
-//! `tenure/stores/NAME` in the user's folder for data. The name is the one that was given, or is made of a word that a
-//! person would call the server by and the beginning of its fingerprint's hash: the same command finds its sessions
-//! again, also in a newer version, and another one does not meet them. Earlier versions had one store for all, in
-//! `tenure` itself; it is found too.
+//! A folder from the service manager (`STATE_DIRECTORY`) wins. Otherwise a store is in `tenure/stores/NAME` in the
+//! user's data folder. `NAME` is configured, or made of a word that a person would use for the server and the beginning
+//! of its fingerprint's hash: the same command finds its sessions again, also in a newer version, and another command
+//! does not find them. Earlier versions had one store for all servers, in `tenure` itself; it is found too.
 
 use std::path::{Path, PathBuf};
 
@@ -17,22 +16,22 @@ use crate::servers;
 /// A store in one of the user's own folders.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct OwnStore {
-    /// What `--name` calls it; nothing for the one store of earlier versions.
+    /// Its name for `--name`; `None` for the one store of earlier versions.
     pub(crate) name: Option<String>,
     pub(crate) folder: PathBuf,
 }
 
-/// The folder that a service manager has made for what this service keeps.
+/// The folder that a service manager has made for this service's state.
 pub(crate) fn given_folder() -> Option<PathBuf> {
     std::env::var_os("STATE_DIRECTORY").filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// The folder for the sessions of what the configuration names, if it does not name a store.
+/// The folder for the sessions of the configured server, if the configuration names no store.
 pub(crate) fn own_folder(config: &Config) -> Result<PathBuf, Failure> {
     if let Some(folder) = given_folder() {
         return Ok(folder);
     }
-    // Text, because URLs of stores are.
+    // The path has to be valid text, because it becomes part of a store's URL.
     let base = base().filter(|base| base.to_str().is_some()).ok_or_else(|| {
         Failure::new("cannot tell where to keep sessions: the user has no folder for data")
             .hint("name a folder with `--store disk:PATH`")
@@ -43,11 +42,11 @@ pub(crate) fn own_folder(config: &Config) -> Result<PathBuf, Failure> {
 fn own_folder_in(base: &Path, config: &Config) -> PathBuf {
     let folder = base.join(STORES).join(folder_name(config));
     let is_demo = config.name.is_none() && !servers::are_named(config);
-    // What a plain `tenure serve` kept with an earlier version goes on.
+    // A plain `tenure serve` goes on with the sessions that it kept with an earlier version.
     if is_demo && is_store(base) && !is_store(&folder) { base.to_owned() } else { folder }
 }
 
-/// The store of earlier versions, if it is there and a server that gets a new folder does not use it.
+/// The store of earlier versions, if it exists and `folder` is a new one, so that its sessions are not used.
 pub(crate) fn passed_over(folder: &Path) -> Option<PathBuf> {
     let base = base()?;
     (folder.starts_with(base.join(STORES)) && !is_store(folder) && is_store(&base)).then_some(base)
@@ -63,7 +62,7 @@ fn own_stores_in(base: &Path) -> Vec<OwnStore> {
     if is_store(base) {
         found.push(OwnStore { name: None, folder: base.to_owned() });
     }
-    // A folder that is not there has no stores in it.
+    // A missing folder has no stores.
     for entry in std::fs::read_dir(base.join(STORES)).into_iter().flatten().flatten() {
         let folder = entry.path();
         if is_store(&folder) {
@@ -74,7 +73,8 @@ fn own_stores_in(base: &Path) -> Vec<OwnStore> {
     found
 }
 
-/// Whether a folder has what a store has, also one whose repair was cut short. Opening it would make a new one.
+/// Whether a folder contains a store, also one whose repair was interrupted. Opening would create a store, so this only
+/// looks at file names.
 pub(crate) fn is_store(folder: &Path) -> bool {
     ["data", "high-water"].iter().any(|name| folder.join(name).exists())
 }
@@ -88,7 +88,7 @@ pub(crate) fn running_folder() -> Option<PathBuf> {
     Some(runtime.or_else(base)?.join("running"))
 }
 
-/// What the server that the configuration names is called among others of this user.
+/// The name of the configured server among this user's servers.
 pub(crate) fn server_name(config: &Config) -> String {
     folder_name(config)
 }
@@ -97,14 +97,14 @@ fn base() -> Option<PathBuf> {
     Some(dirs::data_local_dir()?.join("tenure"))
 }
 
-/// The name of the folder for the sessions of what the configuration names.
+/// The name of the folder for the sessions of the configured server.
 fn folder_name(config: &Config) -> String {
     if let Some(name) = &config.name {
         return name.clone();
     }
     let fingerprint = servers::main(config);
     if !fingerprint.members.is_empty() {
-        // By the file and not by the servers in it: one more of them must not lose the sessions of the others.
+        // By the file, not by its servers: adding a server must not lose the sessions of the others.
         return match &config.file {
             Some(file) => {
                 let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
@@ -129,10 +129,10 @@ const RUNNERS: [&str; 16] = [
     "docker", "podman", "env",
 ];
 
-/// Words of such a program before the server.
+/// Words of such a program that come before the server's name.
 const VERBS: [&str; 6] = ["run", "exec", "dlx", "tool", "x", "start"];
 
-/// The word of a command that a person would call the server by.
+/// The word of a command that a person would use as the server's name.
 fn title(command: &[String]) -> String {
     let words = servers::unversioned(command);
     let program = words.first().map(|program| servers::file_name(program)).unwrap_or_default();
@@ -150,7 +150,8 @@ fn host(url: &str) -> &str {
     host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
 
-/// Only what a folder can be called anywhere, and not long: the path of a socket in it has an upper limit.
+/// A title with only the characters that file names may have on every system. Short, because the path of a socket in
+/// that folder has an upper limit.
 fn tidy(title: &str) -> String {
     const MOST: usize = 24;
     let plain = title.chars().map(|letter| match letter {
@@ -166,16 +167,16 @@ fn tidy(title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Behind, Child, Upstream};
+    use crate::config::{Behind, ChildConfig, UpstreamConfig};
 
     fn running(words: &str) -> Config {
         let command = words.split(' ').map(str::to_owned).collect();
-        Config { child: Child { command, ..Child::default() }, ..Config::default() }
+        Config { child: ChildConfig { command, ..ChildConfig::default() }, ..Config::default() }
     }
 
     fn at(url: &str) -> Config {
         Config {
-            upstream: Upstream { url: Some(url.to_owned()), ..Upstream::default() },
+            upstream: UpstreamConfig { url: Some(url.to_owned()), ..UpstreamConfig::default() },
             ..Config::default()
         }
     }
@@ -217,7 +218,7 @@ mod tests {
             name: name.to_owned(),
             prefix: String::new(),
             child: running(name).child,
-            upstream: Upstream::default(),
+            upstream: UpstreamConfig::default(),
         };
         let several = |names: &[&str], file: Option<&str>| Config {
             backends: names.iter().map(|name| behind(name)).collect(),

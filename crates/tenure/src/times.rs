@@ -1,6 +1,6 @@
 //! Times as people read them: how long, how long ago, and the date.
 //!
-//! Two units are enough to judge by: nobody needs the seconds of a day.
+//! Two units are precise enough: a duration of days does not need seconds.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) fn until(then: u64, now: Time) -> String {
     }
 }
 
-/// A duration in its largest unit; nothing below a second.
+/// A duration in its largest unit; `None` below one second.
 pub(crate) fn short(duration: Duration) -> Option<String> {
     let text = span(duration);
     let largest = text.split(' ').next().unwrap_or_default();

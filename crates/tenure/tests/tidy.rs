@@ -1,5 +1,6 @@
 //! Holds the rules that keep the map true: who may depend on whom, what a file may hold.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -67,6 +68,101 @@ fn the_arrows_between_crates_point_one_way() {
     assert!(!workspace("tenure").contains(&"tenure-testkit".to_owned()), "the testkit is for tests");
 }
 
+/// The crates whose modules and names are held against each other.
+const CRATES: [&str; 11] = [
+    "crates/tenure-protocol",
+    "crates/tenure-session",
+    "crates/tenure-layers",
+    "crates/tenure-backend",
+    "crates/tenure-transport",
+    "crates/tenure-store",
+    "crates/tenure-client",
+    "crates/tenure-testkit",
+    "crates/tenure",
+    "bench",
+    "crash",
+];
+
+/// The top module of a crate that a file belongs to.
+fn top_module(krate: &str, name: &str) -> String {
+    let path = name.strip_prefix(krate).and_then(|rest| rest.strip_prefix("/src/")).unwrap_or(name);
+    path.split('/').next().unwrap_or_default().trim_end_matches(".rs").to_owned()
+}
+
+/// Which top modules of a crate use which others.
+fn module_uses(krate: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, text) in sources(&format!("{krate}/src")) {
+        let module = top_module(krate, &name);
+        if is_test(&name) || ["lib", "main"].contains(&module.as_str()) {
+            continue;
+        }
+        for used in code(&text).split("crate::").skip(1) {
+            let used: String =
+                used.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+            if used != module && used.starts_with(char::is_lowercase) {
+                uses.entry(module.clone()).or_default().insert(used);
+            }
+        }
+    }
+    uses
+}
+
+#[test]
+fn no_module_uses_another_that_uses_it_back() {
+    for krate in CRATES {
+        let uses = module_uses(krate);
+        for module in uses.keys() {
+            let mut reached = BTreeSet::new();
+            let mut next: Vec<&String> = uses[module].iter().collect();
+            while let Some(used) = next.pop() {
+                assert!(used != module, "{krate}: `{module}` is used by a module that it uses: {reached:?}");
+                if reached.insert(used) {
+                    next.extend(uses.get(used).into_iter().flatten());
+                }
+            }
+        }
+    }
+}
+
+/// Public types whose name another crate has too, each with its reason.
+const SAME_NAMES: [(&str, &str); 2] = [
+    ("Error", "the error of a library, as libraries call it; the client is one of its own"),
+    ("Dialect", "the client's and the server's reading of the same wire; the server knows one dialect more"),
+];
+
+/// The name of the public type that a line defines.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub ")?;
+    let rest = ["struct ", "enum ", "trait ", "type "].iter().find_map(|kind| rest.strip_prefix(kind))?;
+    rest.split(|letter: char| !letter.is_alphanumeric()).next()
+}
+
+#[test]
+fn a_public_type_has_a_name_of_its_own() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for krate in CRATES {
+        for (name, text) in sources(&format!("{krate}/src")) {
+            // The dialects of data sessions are modules of types with the names that the wire gives them.
+            if is_test(&name) || name.contains("/data_session/") {
+                continue;
+            }
+            for found in code(&text).lines().filter_map(public_type) {
+                places.entry(found.to_owned()).or_default().push(name.clone());
+            }
+        }
+    }
+    let argued = |name: &str| SAME_NAMES.iter().any(|(same, _)| *same == name);
+    let twice: Vec<_> = places.iter().filter(|(name, places)| places.len() > 1 && !argued(name)).collect();
+    assert!(twice.is_empty(), "public names that mean several things: {twice:#?}");
+    for (name, _) in SAME_NAMES {
+        assert!(
+            places.get(name).is_some_and(|places| places.len() > 1),
+            "{name} needs no exception any more"
+        );
+    }
+}
+
 #[test]
 fn an_embedder_does_not_get_the_command_line() {
     let tree = Command::new(env!("CARGO"))
@@ -128,13 +224,13 @@ fn exchanges_know_nothing_of_sessions() {
 }
 
 #[test]
-fn only_one_file_names_concrete_stores_and_backends() {
+fn only_one_folder_names_concrete_stores_and_backends() {
     for (name, text) in sources("crates/tenure/src") {
-        if is_test(&name) || name.ends_with("/wire.rs") {
+        if is_test(&name) || name.contains("/wire/") {
             continue;
         }
         for word in ["tenure_store", "RmcpBackend"] {
-            assert!(!code(&text).contains(word), "{name} names {word}; that is wire.rs's business");
+            assert!(!code(&text).contains(word), "{name} names {word}; only wire/ may do that");
         }
         assert!(name.contains("/demo/") || !code(&text).contains("tenure_backend"), "{name} names a backend");
     }
@@ -168,9 +264,15 @@ fn only_one_file_turns_errors_into_statuses() {
 fn only_two_files_compare_protocol_versions() {
     // What sessions do, and what a bridge takes away from older revisions.
     let compare = ["/revision.rs", "/era.rs", "/translate/features.rs"];
-    for krate in
-        ["tenure-protocol", "tenure-session", "tenure-transport", "tenure-backend", "tenure-store", "tenure"]
-    {
+    for krate in [
+        "tenure-protocol",
+        "tenure-session",
+        "tenure-layers",
+        "tenure-transport",
+        "tenure-backend",
+        "tenure-store",
+        "tenure",
+    ] {
         for (name, text) in sources(&format!("crates/{krate}/src")) {
             if is_test(&name) || compare.iter().any(|file| name.ends_with(file)) {
                 continue;
@@ -237,8 +339,11 @@ fn cells(row: &str) -> Vec<&str> {
 fn every_page_is_listed_and_every_link_between_pages_leads_somewhere() {
     let readme = read(&root().join("README.md"));
     let map = read(&root().join("ARCHITECTURE.md"));
+    assert!(readme.contains("(docs/README.md)"), "README.md links the list of documents");
+    let list = page("README.md");
     for (name, text) in pages() {
-        assert!(readme.contains(&format!("(docs/{name})")), "README.md does not link docs/{name}");
+        let listed = name == "README.md" || list.contains(&format!("({name})"));
+        assert!(listed, "docs/README.md does not link {name}");
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let path = target.split('#').next().unwrap_or_default();
             let elsewhere = path.is_empty() || path.contains("://");
@@ -304,7 +409,7 @@ fn a7_12_the_docs_have_every_clause_of_the_port_with_its_test() {
 // A7.13: stores compared, by figures that were measured.
 #[test]
 fn a7_13_the_docs_compare_the_stores_by_figures_of_the_benchmarks() {
-    let readme = read(&root().join("README.md"));
+    let measured = page("benchmarks.md");
     let docs = page("stores.md");
     let rows: Vec<Vec<&str>> = docs.lines().filter(|line| line.starts_with('|')).map(cells).collect();
     assert_eq!(rows[0].len(), 5, "three ways to keep, and one for comparison: {:?}", rows[0]);
@@ -321,7 +426,7 @@ fn a7_13_the_docs_compare_the_stores_by_figures_of_the_benchmarks() {
     for figure in figures {
         count += 1;
         let promised = ["100 ms", "256 MiB"].contains(&figure.as_str());
-        assert!(promised || readme.contains(&figure), "README.md has measured no {figure}");
+        assert!(promised || measured.contains(&figure), "docs/benchmarks.md has measured no {figure}");
     }
     assert!(count > 8, "only {count} figures");
 }

@@ -1,7 +1,7 @@
-//! A server that keeps failing is not started again at once: the pauses grow, and differ from try to try.
+//! Restarts a failing server with exponential back-off and jitter.
 //!
-//! A command that does not come up holds up everybody. A server that comes up and then dies holds up its own session
-//! alone: it may be that session's requests that kill it.
+//! A command that does not start delays all sessions. A server that starts and then dies delays only its own session,
+//! because that session's requests may have killed it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A child that lived this long did not fail at once.
 const LIVED: Duration = Duration::from_secs(10);
 
-/// Sessions that are remembered before those are forgotten that have not failed for long.
+/// Above this many sessions, entries of sessions whose last failure is long ago are removed.
 const REMEMBERED: usize = 256;
 
-/// When a child began, and a word from it when it ends by itself.
+/// When a child started, and a signal if it ends by itself.
 pub(super) struct Life {
     pub(super) began: Instant,
     pub(super) ended: tokio::sync::oneshot::Receiver<()>,
@@ -32,20 +32,20 @@ pub(super) struct Backoff(Arc<Mutex<Failures>>);
 
 #[derive(Default)]
 struct Failures {
-    /// Of the command to come up.
-    start: State,
-    /// Of servers to stay, by their session's label.
-    sessions: HashMap<String, State>,
+    /// Failures to start the command.
+    start: BackoffState,
+    /// Servers that started and died soon, by their session's label.
+    sessions: HashMap<String, BackoffState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BackoffState {
     failures: u32,
     not_before: Option<Instant>,
 }
 
 impl Backoff {
-    /// How long not to try for this session.
+    /// How long this session still has to wait before the next try.
     pub(super) fn wait(&self, session: &str) -> Option<Duration> {
         let failures = self.0.lock();
         let own = failures.sessions.get(session).and_then(|state| state.not_before);
@@ -53,14 +53,14 @@ impl Backoff {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// It did not come up; returns how long not to try.
+    /// The command did not start. Returns the pause before the next try.
     pub(super) fn failed(&self) -> Duration {
         self.0.lock().start.failed()
     }
 
-    /// It came up for this session; how long it lives is seen then.
+    /// A server started for this session. Spawns a task that counts a failure if the server dies soon.
     pub(super) fn came_up(&self, session: String, life: Life) {
-        self.0.lock().start = State::default();
+        self.0.lock().start = BackoffState::default();
         let backoff = self.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the child, or after a few seconds")]
         tokio::spawn(async move {
@@ -68,7 +68,7 @@ impl Backoff {
             let mut failures = backoff.0.lock();
             match lived {
                 Ok(Ok(())) => failures.died(session),
-                // It lives on, or was told to go.
+                // The server lives on, or was told to end.
                 Ok(Err(_)) | Err(_) => drop(failures.sessions.remove(&session)),
             }
         });
@@ -85,9 +85,9 @@ impl Failures {
     }
 }
 
-impl State {
+impl BackoffState {
     fn failed(&mut self) -> Duration {
-        // The first failure may be a mishap.
+        // The first failure may be an accident, so it has no pause.
         let grown = FIRST * 2_u32.saturating_pow(self.failures.min(10)) / 2;
         self.failures += 1;
         let pause = if self.failures == 1 { Duration::ZERO } else { jitter(grown.min(LONGEST)) };
@@ -103,7 +103,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_up_to_a_limit_and_begin_anew() {
         let backoff = Backoff::default();
-        assert_eq!((backoff.wait("s"), backoff.failed()), (None, Duration::ZERO), "once may be a mishap");
+        assert_eq!(
+            (backoff.wait("s"), backoff.failed()),
+            (None, Duration::ZERO),
+            "the first failure has no pause"
+        );
         let pauses: Vec<_> = (0..12).map(|_| backoff.failed()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST * 2, "{pauses:?}");
         assert!(pauses[11] >= LONGEST / 2 && pauses[11] <= LONGEST, "{pauses:?}");
@@ -112,7 +116,7 @@ mod tests {
         assert_eq!(backoff.wait("any"), None);
         let (_lives, ended) = tokio::sync::oneshot::channel();
         backoff.came_up("s".to_owned(), Life { began: Instant::now(), ended });
-        assert_eq!(backoff.failed(), Duration::ZERO, "one that came up has made up for it");
+        assert_eq!(backoff.failed(), Duration::ZERO, "a start that succeeds resets the failures");
     }
 
     #[tokio::test(start_paused = true)]

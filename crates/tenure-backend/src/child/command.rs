@@ -1,38 +1,39 @@
-//! What to run, and within which bounds.
+//! The command of a child server, and its limits.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Variables that programs cannot do without: where things are, who the user is, how to write.
+/// Variables that programs cannot do without: paths, the user, the terminal, time zone and language.
 const ALWAYS: [&str; 11] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"];
 
-/// What to run.
+/// The command of a child server.
 #[derive(Clone, Debug)]
 pub struct ChildCommand {
-    /// What the log calls it, where there are several servers.
+    /// The server's name in the log, if there are several servers.
     pub name: Option<String>,
-    /// The program, looked for on the path if it is a name.
+    /// The program. A name without a slash is looked up in `PATH`.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables that are set beside those that it inherits.
+    /// Variables that are set in addition to the inherited ones.
     pub environment: Vec<(String, String)>,
     /// Which variables of this process it inherits.
     pub inherit: Inherit,
     /// The folder it runs in; this process's by default.
     pub folder: Option<PathBuf>,
-    /// Whether all sessions share one. Only for servers that keep nothing for a single client.
+    /// Whether all sessions share one child. Only for servers that keep no data for a single client.
     pub is_shared: bool,
-    /// Its bounds.
+    /// Its limits.
     pub limits: ChildLimits,
 }
 
-/// Which variables of this process a child inherits. None of them steers this process (`TENURE_…`).
+/// Which variables of this process a child inherits. Variables that configure this process (`TENURE_…`) are never
+/// inherited.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Inherit {
-    /// All but these: secrets that are meant for others.
+    /// All but these, which are secrets for other programs.
     AllBut(Vec<String>),
     /// These, and the few that programs cannot do without, such as `PATH` and `HOME`.
     Only(Vec<String>),
@@ -51,29 +52,29 @@ impl Inherit {
     }
 }
 
-/// The bounds of a child.
+/// The limits of a child.
 #[derive(Clone, Debug)]
 pub struct ChildLimits {
-    /// Children that are started ahead, so that a session need not wait for one to come up.
+    /// Children that are started ahead, so that a session need not wait for the start.
     pub warm: usize,
-    /// Children there may be at once, those that are leaving or were started ahead included.
+    /// Most children at once, including those that are ending or were started ahead.
     pub max: usize,
-    /// How long one that is shared may take to come up, and to answer what is asked for all sessions. Should be less than
-    /// whoever opens the link waits, so that a start that takes too long counts as failed, and not as given up. Of one
-    /// that is not shared, whoever opens the link sees to that.
+    /// How long a shared child may take to start, and to answer our own requests on behalf of all sessions. Should be
+    /// less than the session's own timeout for opening a link, so that a slow start counts as failed and not as given
+    /// up. For a child that is not shared, only the session's timeout applies.
     pub start_timeout: Duration,
     /// The longest line it may write.
     pub max_line_bytes: usize,
-    /// How long the one for requests without a session stays when there are none.
+    /// How long the child for requests without a session lives without requests.
     pub idle: Duration,
-    /// How long it may take to leave when its input is closed, and again when it is told to.
+    /// How long a child may take to end after its input is closed, and again after SIGTERM.
     pub grace: Duration,
-    /// The most memory that it and each of its own children may map. `None`: no limit.
+    /// The most memory that the child and each of its own children may map. `None`: no limit.
     pub max_memory: Option<u64>,
-    /// The most files that it and each of its own children may have open. `None`: as many as this process may.
+    /// The most files that the child and each of its own children may have open. `None`: the limit of this process.
     pub max_files: Option<u64>,
-    /// How many they may have open at first, until they ask for more. Programs that use `select` do not bear more than
-    /// 1,024. `None`: as many as this process.
+    /// The soft limit of open files, which they may raise. Programs that use `select` cannot handle more than 1,024.
+    /// `None`: the soft limit of this process.
     pub first_files: Option<u64>,
 }
 

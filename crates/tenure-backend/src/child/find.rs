@@ -1,4 +1,4 @@
-//! Looks for a command as starting it would, so that a mistyped one is noticed before anybody needs it.
+//! Looks up a command in the same way as starting it would, so that a typo is reported before a session needs it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,28 @@ use rustix::fs::{Access, access};
 
 use super::command::ChildCommand;
 
-/// Where a system looks that has no `PATH`.
+/// The search path if `PATH` is not set.
 const USUAL: &str = "/bin:/usr/bin";
 
 /// Why a command cannot be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotFound {
-    /// The folder that it is to run in is not there.
+    /// Its working folder does not exist.
     NoFolder(PathBuf),
-    /// Nothing of that name is there.
+    /// There is no file of that name.
     Nothing,
-    /// This is there, but may not be run.
+    /// This file exists, but is not executable.
     NotExecutable(PathBuf),
-    /// This is there, but is a folder.
+    /// This path exists, but is a folder.
     IsFolder(PathBuf),
 }
 
 impl ChildCommand {
-    /// The file that would be run: the program itself if it names a folder, else the first on the path. Both are seen
-    /// from the folder that it runs in, and with the `PATH` that is set for it.
+    /// The file that would be run: the program itself if it contains a slash, else the first match in the child's
+    /// `PATH`. Relative paths start at the child's working folder.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such file.
     pub fn find(&self) -> Result<PathBuf, NotFound> {
         let folder = self.folder.clone().unwrap_or_else(|| PathBuf::from("."));
         if !folder.is_dir() {
@@ -44,7 +44,7 @@ impl ChildCommand {
         for place in std::env::split_paths(&self.path()) {
             match look_at(folder.join(place).join(&self.program)) {
                 Ok(found) => return Ok(found),
-                // The search goes on, but this is what is said if nothing else is found.
+                // Keep searching, but report this one if there is no better match.
                 Err(found) if best == NotFound::Nothing => best = found,
                 Err(_) => {}
             }
@@ -92,7 +92,7 @@ mod tests {
         }
         let find = |program: &str, path: &str| command(program, &folder, path).find();
         let bin = folder.join("bin").display().to_string();
-        // With a slash it is a file, seen from the folder; without one it is on the path, which is too.
+        // With a slash it is a path, without one it is searched in `PATH`. Relative paths of both start at the folder.
         assert_eq!(find("bin/runs", "/nowhere"), Ok(folder.join("bin/runs")));
         assert_eq!(find("./bin/runs", ""), Ok(folder.join("./bin/runs")));
         assert_eq!(find("runs", &format!("/nowhere:{bin}")), Ok(folder.join("bin/runs")));

@@ -1,4 +1,4 @@
-//! Lines of bounded length from a stream of bytes.
+//! Splits a stream of bytes into lines of bounded length.
 
 use std::os::fd::AsFd;
 
@@ -8,41 +8,41 @@ use memchr::memchr;
 use rustix::io::ioctl_fionread;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// How much of a line that is too long is shown.
+/// How much of the start of a too long line is kept.
 const SHOWN: usize = 256;
 /// How much of its end is kept.
 const KEPT: usize = 64;
 
-/// A line without its end.
-pub(super) enum Line {
+/// A line without its line break.
+pub(super) enum BoundedLine {
     Whole(Bytes),
-    /// Longer than allowed; this is how it begins and how it ends.
+    /// Longer than allowed; the start and the end of the line.
     TooLong(Bytes, Bytes),
 }
 
-pub(super) struct Lines<R> {
+pub(super) struct BoundedLines<R> {
     from: R,
     buffer: BytesMut,
-    /// Up to here there is no end of a line.
+    /// The buffer has no line break before this offset.
     searched: usize,
     max: usize,
-    /// Bytes that may still be read; usually as many as there are.
+    /// Bytes that may still be read; `usize::MAX` means no limit.
     left: usize,
-    /// The ends of a line that is too long and not over.
+    /// The start and the last bytes so far of a too long line that has not ended.
     long: Option<(Bytes, BytesMut)>,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> BoundedLines<R> {
     pub(super) fn new(from: R, max: usize) -> Self {
         let buffer = BytesMut::with_capacity(8 << 10);
         Self { from, buffer, searched: 0, max, left: usize::MAX, long: None }
     }
 
-    /// The next line; `None` at the end. What is left without an end of line is a line too.
+    /// The next line; `None` at the end. A rest without a line break is a line too.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<BoundedLine>> {
         loop {
             if let Some(line) = self.buffered() {
                 return Ok(Some(line));
@@ -57,8 +57,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// A line that is there as a whole.
-    fn buffered(&mut self) -> Option<Line> {
+    /// A complete line from the buffer.
+    fn buffered(&mut self) -> Option<BoundedLine> {
         if self.long.is_some() {
             return self.skip();
         }
@@ -66,7 +66,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if let Some(end) = end.filter(|end| *end <= self.max) {
             let line = self.take(end);
             self.buffer.advance(1);
-            return Some(Line::Whole(line));
+            return Some(BoundedLine::Whole(line));
         }
         self.searched = self.buffer.len();
         if self.searched <= self.max {
@@ -85,8 +85,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         line.freeze()
     }
 
-    /// Drops the buffered part of a line that is too long, but for its last bytes.
-    fn skip(&mut self) -> Option<Line> {
+    /// Drops the buffered part of a too long line, except for its last bytes.
+    fn skip(&mut self) -> Option<BoundedLine> {
         let (start, mut end) = self.long.take()?;
         let at = memchr(b'\n', &self.buffer);
         let piece = &self.buffer[..at.unwrap_or(self.buffer.len())];
@@ -94,32 +94,32 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         end.advance(end.len().saturating_sub(KEPT));
         if let Some(at) = at {
             self.buffer.advance(at + 1);
-            return Some(Line::TooLong(start, end.freeze()));
+            return Some(BoundedLine::TooLong(start, end.freeze()));
         }
         self.buffer.clear();
         self.long = Some((start, end));
         None
     }
 
-    /// Nothing more can be read.
-    fn rest(&mut self) -> Option<Line> {
+    /// The last line, after the end of the stream.
+    fn rest(&mut self) -> Option<BoundedLine> {
         if let Some((start, end)) = self.long.take() {
-            return Some(Line::TooLong(start, end.freeze()));
+            return Some(BoundedLine::TooLong(start, end.freeze()));
         }
         let left = self.take(self.buffer.len());
-        (!left.is_empty()).then_some(Line::Whole(left))
+        (!left.is_empty()).then_some(BoundedLine::Whole(left))
     }
 }
 
-impl<R: AsyncRead + AsFd + Unpin> Lines<R> {
-    /// Ends with the bytes that are in the pipe now, whether or not the other end is closed.
+impl<R: AsyncRead + AsFd + Unpin> BoundedLines<R> {
+    /// Reads only the bytes that are in the pipe now, whether or not the other end is closed.
     pub(super) fn end_with_pipe_content(&mut self) {
         let there = ioctl_fionread(&self.from).ok().and_then(|there| usize::try_from(there).ok());
-        // A pipe can always say. If it cannot, the reader's own deadline is the bound.
+        // For a pipe this does not fail. If it does, the reader's own deadline is the bound.
         self.left = there.unwrap_or(usize::MAX);
     }
 
-    /// Whether the other end is closed, if that can be said without waiting.
+    /// Whether the other end is closed, checked without waiting.
     pub(super) fn is_at_end(&mut self) -> bool {
         matches!(self.from.read(&mut [0]).now_or_never(), Some(Ok(0)))
     }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     async fn all(text: &[u8], max: usize) -> Vec<String> {
-        let mut lines = Lines::new(text, max);
+        let mut lines = BoundedLines::new(text, max);
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(shown(&line));
@@ -143,16 +143,16 @@ mod tests {
         found
     }
 
-    fn shown(line: &Line) -> String {
+    fn shown(line: &BoundedLine) -> String {
         match line {
-            Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
-            Line::TooLong(start, end) => {
+            BoundedLine::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+            BoundedLine::TooLong(start, end) => {
                 format!("{}…{}", String::from_utf8_lossy(start), String::from_utf8_lossy(end))
             }
         }
     }
 
-    /// Yields one byte at a time, and asks to be polled again before each.
+    /// Yields one byte at a time, and returns `Pending` once before each byte.
     struct Slow<'a>(&'a [u8], bool);
 
     impl AsyncRead for Slow<'_> {
@@ -177,10 +177,10 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_lost_when_a_line_is_given_up_and_asked_for_again() {
         let text = [&b"one\n"[..], &b"x".repeat(100), b"end\ntwo\n", &b"y".repeat(20)].concat();
-        let mut lines = Lines::new(Slow(&text, false), 10);
+        let mut lines = BoundedLines::new(Slow(&text, false), 10);
         let mut found = Vec::new();
         loop {
-            // Each future is dropped at its first pause.
+            // Each future is dropped at its first `Pending`.
             let Some(line) = lines.next().now_or_never() else { continue };
             let Some(line) = line.unwrap() else { break };
             found.push(shown(&line));

@@ -1,27 +1,30 @@
 //! MCP servers that are child processes and speak over their standard input and output.
 //!
-//! A session has a child of its own, started for it or taken from a few that were started ahead, unless all of them
-//! share one (`shared`). Messages pass as
-//! they are: only envelopes are read, and ids are ours towards the child (`traffic`). A child lives in a process
-//! group of its own and goes with all it started (`process`). One that keeps dying is not started again at once
-//! (`starter`, `backoff`).
+//! Each session has its own child (`link`), either started for it or taken from a pool of children that were started
+//! ahead (`pool`), unless all sessions share one child (`shared`). We pass messages on unchanged: we read only the
+//! envelopes, and replace the ids with ours towards the child (`crate::pending`). A child has its own process group,
+//! which ends together with it (`process`). A child that keeps dying is restarted with back-off (`starter`, `backoff`).
 //!
-//! All that is for servers with sessions. Requests without one, of the modern era, share a child ([`modern`]).
+//! All this is for servers with sessions. Requests without a session, of the modern era, share a child ([`modern`]).
 
-mod backoff;
 mod command;
 mod find;
-mod lines;
+
 mod link;
 pub mod modern;
-mod pipes;
-mod pool;
-mod process;
 mod shared;
-mod splice;
+
+mod backoff;
+mod pool;
 mod starter;
+
+mod lines;
+mod pipes;
+mod process;
 mod stderr_tail;
 mod warden;
+
+mod splice;
 
 use std::sync::Arc;
 
@@ -35,22 +38,22 @@ pub use self::modern::ChildResponder;
 pub use self::warden::{Warden, watch};
 
 use self::backoff::Backoff;
-use self::pool::{Pool, Taken, Wanted};
+use self::pool::{Pool, TakenChild, WantedChild};
 use self::starter::Starter;
 
 /// A backend that starts a child process for every session, or one for all.
 pub struct ChildBackend {
-    inner: Arc<Inner>,
+    inner: Arc<ChildBackendInner>,
 }
 
-struct Inner {
+struct ChildBackendInner {
     starter: Starter,
-    /// The one child, if sessions share it.
-    slot: shared::Slot,
+    /// The one child, if all sessions share it.
+    shared: shared::SharedChild,
 }
 
 impl ChildBackend {
-    /// A backend that runs this command. The warden, if there is one, ends the children should we be killed.
+    /// A backend that runs this command. The warden, if there is one, ends the children if we are killed.
     ///
     /// Must be called within a tokio runtime if children are started ahead.
     pub fn new(mut command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
@@ -60,14 +63,14 @@ impl ChildBackend {
         let pool = Arc::new(Pool::new(command.clone(), warden));
         pool.fill();
         let starter = Starter { command, pool, backoff: Backoff::default() };
-        Self { inner: Arc::new(Inner { starter, slot: shared::Slot::default() }) }
+        Self { inner: Arc::new(ChildBackendInner { starter, shared: shared::SharedChild::default() }) }
     }
 
-    /// The other half of the same program, for requests without a session. The bounds on processes count for both
-    /// together. Whether the program is of that era is for it to say; see [`tenure_session::backend::probe`].
+    /// The responder of the same program, for requests without a session. Both count towards the same limit of
+    /// processes. Only the program itself can say whether it knows that era; see [`tenure_session::backend::probe`].
     pub fn modern(&self) -> ChildResponder {
         let Starter { command, pool, .. } = &self.inner.starter;
-        // Failures of their own: a server of sessions that does not come up says nothing of the other kind.
+        // A separate back-off: whether a server with sessions starts says nothing about requests without sessions.
         let starter =
             Starter { command: command.clone(), pool: Arc::clone(pool), backoff: Backoff::default() };
         ChildResponder::of(starter)
@@ -89,18 +92,18 @@ impl Backend for ChildBackend {
 impl Starter {
     /// Opens a link to a child that serves this session alone.
     async fn open(&self, open: &Open) -> Result<Opened, RpcError> {
-        let (label, mut wanted) = (open.outlet.session_label(), Wanted::Any);
+        let (label, mut wanted) = (open.outlet.session_label(), WantedChild::Any);
         loop {
-            let Taken { process, is_spare } = self.process(&label, wanted).await?;
+            let TakenChild { process, is_spare } = self.process(&label, wanted).await?;
             self.pool.fill();
             match link::open(process, self.command.limits.max_line_bytes, open).await {
                 Ok((opened, life)) => {
                     self.backoff.came_up(label, life);
                     return Ok(opened);
                 }
-                Err(failure) if is_spare && wanted == Wanted::Any && failure.ended_by_itself => {
+                Err(failure) if is_spare && wanted == WantedChild::Any && failure.ended_by_itself => {
                     self.threw_away(&label, &failure);
-                    wanted = Wanted::Fresh;
+                    wanted = WantedChild::Fresh;
                 }
                 Err(failure) => return Err(self.failed(&label, &failure)),
             }

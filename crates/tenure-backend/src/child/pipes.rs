@@ -1,7 +1,8 @@
-//! The pipes of a child: lines in, lines out, and the notice that there are no more.
+//! The tasks that read and write a child's pipes, line by line.
 //!
-//! Messages go to an [`Ear`]: the one session of a child, or all that share it. The ear hears everything that a child wrote
-//! before the child counts as lost, also if it is long gone by then: its output stays in the pipe, and the ear may be slow.
+//! In: lines for the child. Out: its messages to a [`MessageSink`], which is the child's one session or all sessions
+//! that share it. The sink gets everything that the child wrote before the child counts as lost, even if the child has
+//! long ended by then: its output stays in the pipe, and the sink may be slow.
 
 use std::future::poll_fn;
 use std::os::fd::AsFd;
@@ -16,37 +17,37 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::lines::{Line, Lines};
+use super::lines::{BoundedLine, BoundedLines};
 use super::process::Handle;
 use crate::oversize;
 
-/// Lines to a child that may wait.
+/// Capacity of the queue of lines to a child.
 pub(super) const OUT: usize = 64;
 
-/// Bytes that are written at once, about.
+/// About how many bytes are written at once.
 const TOGETHER: usize = 64 << 10;
 
-/// How long a child that takes no more messages may go on answering.
+/// How long a child that has closed its input may go on answering.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// How long it may take until all is heard that a child wrote before it was over. Only a log that is stuck takes so long.
+/// How long the sink may take for the rest of the output of a child that has ended. Only a stuck log takes so long.
 const HEARING: Duration = Duration::from_secs(30);
 
-/// Who hears what a child says.
-pub(super) trait Ear: Send + Sync + 'static {
-    /// Takes a message. Nothing more is read until it is done.
+/// Receives the messages of a child.
+pub(super) trait MessageSink: Send + Sync + 'static {
+    /// Takes a message. The reader reads no further until this is done.
     fn hear(&self, message: Message) -> impl Future<Output = ()> + Send;
-    /// The answer to the request of this number cannot be taken.
+    /// The answer to the request of this number was too long and is dropped.
     fn answer_is_too_long(&self, number: u64);
-    /// The child says nothing more, or takes nothing more. All that it wrote was heard.
+    /// The child has ended, or takes no more messages. The sink has had all of its output.
     fn lose(&self);
-    /// Whom the child serves, for the log.
+    /// The session that the child serves, for the log.
     fn label(&self) -> String;
 }
 
-/// The tasks that read and write; they end when this is dropped.
+/// The reader task and the writer task; dropping this ends both.
 pub(super) struct Pipes {
-    /// Holds the child's input, which closes when this ends.
+    /// Holds the child's input, which closes when this task ends.
     writer: AbortOnDropHandle<()>,
     _reader: AbortOnDropHandle<()>,
 }
@@ -58,25 +59,31 @@ impl Pipes {
         lines: mpsc::Receiver<Bytes>,
         max_line_bytes: usize,
         handle: &Handle,
-        ear: &Arc<impl Ear>,
+        sink: &Arc<impl MessageSink>,
     ) -> Self {
-        let (output, (tell_deaf, deaf)) = (Lines::new(output, max_line_bytes), oneshot::channel());
+        let (output, (tell_input_closed, input_closed)) =
+            (BoundedLines::new(output, max_line_bytes), oneshot::channel());
         #[expect(clippy::disallowed_methods, reason = "held here, and aborted with this")]
         let (writer, reader) = (
-            tokio::spawn(write(input, lines, tell_deaf)),
-            tokio::spawn(read(output, Arc::clone(ear), over(handle.gone(), deaf), handle.hang_up())),
+            tokio::spawn(write(input, lines, tell_input_closed)),
+            tokio::spawn(read(
+                output,
+                Arc::clone(sink),
+                output_end(handle.gone(), input_closed),
+                handle.hang_up(),
+            )),
         );
         Self { writer: AbortOnDropHandle::new(writer), _reader: AbortOnDropHandle::new(reader) }
     }
 
-    /// Closes the child's input, which is how it is asked to leave.
+    /// Closes the child's input, which asks the child to end.
     pub(super) fn close_input(&self) {
         self.writer.abort();
     }
 }
 
-/// Writes lines until there are no more, or the child does not take them.
-async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>, tell_deaf: oneshot::Sender<()>) {
+/// Writes lines until the queue is closed, or the child has closed its input.
+async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>, tell_input_closed: oneshot::Sender<()>) {
     loop {
         let Some(first) = lines.recv().await else { return };
         let written = match lines.is_empty() {
@@ -92,71 +99,71 @@ async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>, tell_deaf: 
             }
         };
         if written.is_err() {
-            // Whoever sends from here on knows that it was not taken.
+            // Close the queue first, so that later senders know that their line was not taken.
             drop(lines);
-            // Fails only if the reader has ended, which has then said that the child is lost.
-            let _ = tell_deaf.send(());
+            // Fails only if the reader has ended, and then it has reported the child as lost.
+            let _ = tell_input_closed.send(());
             return;
         }
     }
 }
 
-/// Why a child is not listened to any longer, though its output is open.
-enum Over {
-    /// It is gone. A process that it has left behind, out of its group, may keep its output open.
+/// Why the reader stops although the child's output is open.
+enum OutputEnd {
+    /// The child has ended. A process that it left behind, outside of its group, may keep its output open.
     Gone,
-    /// It has closed its input. Mostly it is about to end, but it may also stay and be of no use.
-    Deaf,
+    /// The child has closed its input. Usually it is about to end, but it may also live on and be useless.
+    InputClosed,
 }
 
-/// Resolves when all is written that will be heard.
-async fn over(gone: impl Future<Output = ()>, deaf: oneshot::Receiver<()>) -> Over {
+/// Resolves when the reader should read only what is in the pipe by then.
+async fn output_end(gone: impl Future<Output = ()>, input_closed: oneshot::Receiver<()>) -> OutputEnd {
     let last_words = async {
-        match deaf.await {
+        match input_closed.await {
             Ok(()) => tokio::time::sleep(LAST_WORDS).await,
-            // Its input was closed by us.
+            // We closed the input.
             Err(_) => std::future::pending().await,
         }
     };
     tokio::select! {
-        () = gone => Over::Gone,
-        () = last_words => Over::Deaf,
+        () = gone => OutputEnd::Gone,
+        () = last_words => OutputEnd::InputClosed,
     }
 }
 
-/// Reads what the child says until it says no more.
+/// Reads the child's output to its end, and then reports the child as lost.
 async fn read<R: AsyncRead + AsFd + Unpin>(
-    mut lines: Lines<R>,
-    ear: Arc<impl Ear>,
-    over: impl Future<Output = Over>,
+    mut lines: BoundedLines<R>,
+    sink: Arc<impl MessageSink>,
+    end: impl Future<Output = OutputEnd>,
     hang_up: impl FnOnce(),
 ) {
     let is_over = OnceLock::new();
     let too_late = async {
-        let _ = is_over.set(over.await);
+        let _ = is_over.set(end.await);
         tokio::time::sleep(HEARING).await;
     };
     tokio::select! {
-        // In this order, so that `hear_all` sees in the same poll that it is over.
+        // In this order, so that `hear_all` sees `is_over` in the same poll.
         biased;
         () = too_late => tracing::error!(
-            session = ear.label(),
-            "the session took too long to hear the server's last messages; the rest is dropped"
+            session = sink.label(),
+            "the session took too long to take the server's last messages; the rest is dropped"
         ),
-        () = hear_all(&mut lines, &*ear, &is_over) => {}
+        () = hear_all(&mut lines, &*sink, &is_over) => {}
     }
-    // Before the link is closed, so that it does not pass for one that was told to go.
+    // Before `lose` closes the link: otherwise the child would count as told to end.
     hang_up();
-    ear.lose();
+    sink.lose();
 }
 
 async fn hear_all<R: AsyncRead + AsFd + Unpin>(
-    lines: &mut Lines<R>,
-    ear: &impl Ear,
-    is_over: &OnceLock<Over>,
+    lines: &mut BoundedLines<R>,
+    sink: &impl MessageSink,
+    is_over: &OnceLock<OutputEnd>,
 ) {
     let why = loop {
-        // Looked at before each line: a process that was left behind may go on writing for ever.
+        // Check before each line: a process that was left behind may write for ever.
         if let Some(why) = is_over.get() {
             break why;
         }
@@ -166,59 +173,62 @@ async fn hear_all<R: AsyncRead + AsFd + Unpin>(
             line => line.map(Some),
         });
         match line.await {
-            Some(Ok(Some(line))) => hear_line(&line, ear).await,
+            Some(Ok(Some(line))) => hear_line(&line, sink).await,
             Some(Ok(None) | Err(_)) => return,
             None => {}
         }
     };
     lines.end_with_pipe_content();
     while let Ok(Some(line)) = lines.next().await {
-        hear_line(&line, ear).await;
+        hear_line(&line, sink).await;
     }
     match why {
-        Over::Deaf => tracing::warn!(session = ear.label(), "the server takes no more messages"),
-        Over::Gone if lines.is_at_end() => {}
-        Over::Gone => {
+        OutputEnd::InputClosed => tracing::warn!(session = sink.label(), "the server takes no more messages"),
+        OutputEnd::Gone if lines.is_at_end() => {}
+        OutputEnd::Gone => {
             tracing::warn!(
-                session = ear.label(),
+                session = sink.label(),
                 "the server has ended, but another process keeps its output open"
             );
         }
     }
 }
 
-async fn hear_line(line: &Line, ear: &impl Ear) {
+async fn hear_line(line: &BoundedLine, sink: &impl MessageSink) {
     match line {
-        Line::Whole(text) if text.iter().all(u8::is_ascii_whitespace) => {}
-        Line::Whole(text) => hear(text, ear).await,
-        Line::TooLong(start, end) => {
-            tracing::error!(session = ear.label(), start = %String::from_utf8_lossy(start), "the server wrote a line that is too long; dropped");
+        BoundedLine::Whole(text) if text.iter().all(u8::is_ascii_whitespace) => {}
+        BoundedLine::Whole(text) => hear(text, sink).await,
+        BoundedLine::TooLong(start, end) => {
+            tracing::error!(
+                session = sink.label(), start = %String::from_utf8_lossy(start),
+                "the server wrote a line that is too long; dropped"
+            );
             if let Some(number) = oversize::answers(start, end) {
-                ear.answer_is_too_long(number);
+                sink.answer_is_too_long(number);
             }
         }
     }
 }
 
-async fn hear(text: &Bytes, ear: &impl Ear) {
+async fn hear(text: &Bytes, sink: &impl MessageSink) {
     match Incoming::parse(text) {
-        Ok(Incoming::One(message)) => ear.hear(message).await,
+        Ok(Incoming::One(message)) => sink.hear(message).await,
         Ok(Incoming::Batch(messages)) => {
             for message in messages {
                 match Message::parse(message.bytes()) {
-                    Ok(message) => ear.hear(message).await,
-                    Err(_) => garbage(ear, message.bytes()),
+                    Ok(message) => sink.hear(message).await,
+                    Err(_) => garbage(sink, message.bytes()),
                 }
             }
         }
-        Err(_) => garbage(ear, text),
+        Err(_) => garbage(sink, text),
     }
 }
 
-/// Many servers print what they should log.
-fn garbage(ear: &impl Ear, text: &[u8]) {
+/// Many servers print to stdout what they should write to stderr.
+fn garbage(sink: &impl MessageSink, text: &[u8]) {
     let start = String::from_utf8_lossy(&text[..text.len().min(256)]).into_owned();
-    tracing::warn!(session = ear.label(), start, "the server wrote something that is not a message");
+    tracing::warn!(session = sink.label(), start, "the server wrote something that is not a message");
 }
 
 #[cfg(test)]
@@ -231,18 +241,18 @@ mod tests {
 
     use super::*;
 
-    /// Takes down what it hears.
+    /// Records the messages that it gets.
     struct Heard {
         methods: Mutex<Vec<String>>,
         too_long: Mutex<Vec<u64>>,
         is_lost: AtomicBool,
-        /// A process that was left behind writes this to the same pipe whenever something is heard.
+        /// Simulates a process that was left behind: writes to the same pipe after each message.
         left_behind: Option<PipeWriter>,
-        /// Never done with anything.
+        /// `hear` never returns.
         is_stuck: bool,
     }
 
-    impl Ear for Heard {
+    impl MessageSink for Heard {
         async fn hear(&self, message: Message) {
             let Message::Notification(told) = message else { panic!("{message:?}") };
             assert!(!self.is_lost.load(Ordering::Relaxed));
@@ -272,7 +282,7 @@ mod tests {
         format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\"}}\n").into_bytes()
     }
 
-    /// A pipe with this in it, which has to fit.
+    /// A pipe that contains these bytes. They have to fit into its buffer.
     fn written(said: &[u8]) -> (PipeReader, PipeWriter) {
         let (from, mut to) = pipe().unwrap();
         to.write_all(said).unwrap();
@@ -284,16 +294,16 @@ mod tests {
         Heard { methods, too_long, is_lost, left_behind: None, is_stuck: false }
     }
 
-    /// Hears a child that is gone.
+    /// Reads the output of a child that has ended.
     async fn hear(from: PipeReader, heard: Heard) -> Heard {
         hear_until(from, heard, |_| true).await
     }
 
-    /// Hears a child that is gone as soon as this holds.
+    /// Reads the output of a child that ends as soon as this holds.
     async fn hear_until(from: PipeReader, heard: Heard, is_gone: impl Fn(&Heard) -> bool) -> Heard {
         let (from, heard) = (Receiver::from_owned_fd(from.into()).unwrap(), Arc::new(heard));
-        let gone = poll_fn(|_| if is_gone(&heard) { Poll::Ready(Over::Gone) } else { Poll::Pending });
-        let reading = read(Lines::new(from, 100), Arc::clone(&heard), gone, || {});
+        let gone = poll_fn(|_| if is_gone(&heard) { Poll::Ready(OutputEnd::Gone) } else { Poll::Pending });
+        let reading = read(BoundedLines::new(from, 100), Arc::clone(&heard), gone, || {});
         tokio::time::timeout(2 * HEARING, reading).await.expect("it ends");
         let heard = Arc::into_inner(heard).unwrap();
         assert!(heard.is_lost.load(Ordering::Relaxed));
@@ -321,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Both go on without end: one that holds the pipe, and one that writes to it.
+    /// Both live on: one process only holds the pipe, the other writes to it.
     #[tokio::test]
     async fn a_process_that_was_left_behind_is_not_listened_to() {
         let (from, to) = written(&[line("one"), line("two")].concat());
@@ -335,7 +345,7 @@ mod tests {
         let chatty = hear(from, Heard { left_behind: Some(to), ..quiet() }).await;
         assert_eq!(*chatty.methods.lock(), ["one", "two"]);
 
-        // There is always something to read when the child goes.
+        // The pipe is never empty when the child ends.
         let (from, to) = written(&line("one"));
         let chatty = Heard { left_behind: Some(to), ..quiet() };
         let heard = hear_until(from, chatty, |heard| heard.methods.lock().len() >= 10).await;

@@ -1,10 +1,9 @@
-//! Children that were started ahead: a session takes one, and another is started in its place.
+//! A pool of children that were started ahead: a session takes one, and the pool starts another.
 //!
-//! A spare may die while it waits, or be about to, and says nothing about the command then: its session asks for
-//! a fresh one.
+//! A spare may die while it waits. That says nothing about the command, so its session asks for a fresh child.
 //!
-//! There are never more than a limit, those that are leaving included. One that is to be started ahead is not started
-//! at the limit; one that is wanted waits a little for another to leave, and is refused then.
+//! The number of children is limited, including those that are ending. At the limit no child is started ahead, and a
+//! session waits a little for a permit before it is refused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,89 +19,92 @@ use super::warden::Warden;
 pub(super) struct Pool {
     command: ChildCommand,
     warden: Option<Arc<Warden>>,
-    /// One for each process that may be; a process has one until it is gone.
-    places: Arc<Semaphore>,
+    /// One permit per process; a process holds its permit until it has ended.
+    permits: Arc<Semaphore>,
     ready: Mutex<Ready>,
 }
 
 #[derive(Default)]
 struct Ready {
     processes: VecDeque<Process>,
-    /// Those that are being started. Without counting them, sessions that begin together would each start one too many.
+    /// Children that are being started. If they were not counted, sessions that begin together would start too many.
     starting: usize,
 }
 
 /// Which child is wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// One that was started ahead, if there is one.
+pub(super) enum WantedChild {
+    /// A child that was started ahead, if there is one.
     Any,
-    /// One that is started now.
+    /// A child that is started now.
     Fresh,
 }
 
 /// A child, and whether it was started ahead.
-pub(super) struct Taken {
+pub(super) struct TakenChild {
     pub(super) process: Process,
     pub(super) is_spare: bool,
 }
 
 /// Why there is no child.
 pub(super) enum NoChild {
-    /// There are as many as there may be.
+    /// The limit is reached.
     Full,
     Failed(std::io::Error),
 }
 
 impl Pool {
     pub(super) fn new(command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
-        let places = Arc::new(Semaphore::new(command.limits.max.min(Semaphore::MAX_PERMITS)));
-        Self { command, warden, places, ready: Mutex::default() }
+        let permits = Arc::new(Semaphore::new(command.limits.max.min(Semaphore::MAX_PERMITS)));
+        Self { command, warden, permits, ready: Mutex::default() }
     }
 
-    /// A child as it is wanted; waits this long for a place. At the limit, a session that wants a fresh one gets a spare after
-    /// all. None is started ahead.
-    pub(super) async fn take(&self, wanted: Wanted, patience: Duration) -> Result<Taken, NoChild> {
-        if let Wanted::Any = wanted
+    /// Takes a child; waits up to `patience` for a permit. At the limit, a session that wants a fresh child gets a
+    /// spare after all. Starts no child ahead.
+    pub(super) async fn take(&self, wanted: WantedChild, patience: Duration) -> Result<TakenChild, NoChild> {
+        if let WantedChild::Any = wanted
             && let Some(spare) = self.take_ready()
         {
             return Ok(spare);
         }
-        let place = tokio::time::timeout(patience, Arc::clone(&self.places).acquire_owned()).await;
-        match place {
-            Ok(Ok(place)) => match self.start(place) {
-                Ok(process) => Ok(Taken { process, is_spare: false }),
+        let permit = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned()).await;
+        match permit {
+            Ok(Ok(permit)) => match self.start(permit) {
+                Ok(process) => Ok(TakenChild { process, is_spare: false }),
                 Err(error) => Err(NoChild::Failed(error)),
             },
             Ok(Err(_)) | Err(_) => self.take_ready().ok_or(NoChild::Full),
         }
     }
 
-    fn take_ready(&self) -> Option<Taken> {
+    fn take_ready(&self) -> Option<TakenChild> {
         loop {
             let process = self.ready.lock().processes.pop_front()?;
-            // It may have died while it waited.
+            // The spare may have died while it waited.
             if !process.handle.has_ended() {
-                return Some(Taken { process, is_spare: true });
+                return Some(TakenChild { process, is_spare: true });
             }
         }
     }
 
-    fn start(&self, place: OwnedSemaphorePermit) -> std::io::Result<Process> {
-        Process::start(&self.command, self.warden.clone(), place)
+    fn start(&self, permit: OwnedSemaphorePermit) -> std::io::Result<Process> {
+        Process::start(&self.command, self.warden.clone(), permit)
     }
 
-    /// Starts as many as are to be ready, or as there may be.
+    /// Starts children ahead up to `warm`, or until the limit is reached.
     pub(super) fn fill(&self) {
         while self.wants_another() {
-            let started = Arc::clone(&self.places).try_acquire_owned().map(|place| self.start(place));
+            let started = Arc::clone(&self.permits).try_acquire_owned().map(|permit| self.start(permit));
             let mut ready = self.ready.lock();
             ready.starting -= 1;
             match started {
                 Ok(Ok(process)) => ready.processes.push_back(process),
                 Ok(Err(error)) => {
                     drop(ready);
-                    tracing::warn!(program = %self.command.program.display(), %error, "could not start a server ahead");
+                    tracing::warn!(
+                        program = %self.command.program.display(), %error,
+                        "could not start a server ahead"
+                    );
                     return;
                 }
                 Err(_) => return,

@@ -1,7 +1,7 @@
-//! One child process: started in a group of its own, and ended with everything it has started.
+//! One child process: started in its own process group, and ended together with that group.
 //!
-//! It is asked to leave by closing its input, then told to, then made to. Whatever it has left behind in its group
-//! goes with it. Somebody always waits for it, so it never stays as a zombie.
+//! To end a child we close its input, then send SIGTERM, then SIGKILL. Processes that it left behind in its group are
+//! killed too. A task always waits for the child, so it never stays as a zombie.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::command::{ChildCommand, ChildLimits};
 use super::warden::Warden;
-use crate::child::stderr_tail::Tail;
+use crate::child::stderr_tail::StderrTail;
 
-/// How long a child's standard error is read on when it is gone.
+/// How long we go on reading a child's standard error after it has ended.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// A child and its pipes.
@@ -30,36 +30,36 @@ pub(super) struct Process {
     pub(super) handle: Handle,
 }
 
-/// The hold on a child; it is ended when this is dropped.
+/// A handle to a child; dropping it ends the child.
 pub(super) struct Handle {
-    pub(super) tail: Tail,
+    pub(super) tail: StderrTail,
     pub(super) id: u32,
-    /// Cancelled: the child has to go. The input must be closed by whoever has it.
+    /// Cancelled when the child has to end. The owner of the input must close it as well.
     leave: CancellationToken,
-    /// It closed its output before anybody told it to go, and so left by itself, whatever is seen first.
+    /// The child closed its output before we told it to end. So it ended by itself, even if we see its exit later.
     hung_up: Arc<AtomicBool>,
-    /// True when it is gone, and all it started.
+    /// True when the child and its process group have ended.
     gone: watch::Receiver<bool>,
-    /// Told if it ends without having been told to.
+    /// Gets a message if the child ends without having been told to.
     pub(super) ended_by_itself: Option<oneshot::Receiver<()>>,
 }
 
 impl Process {
-    /// Starts one, which keeps its place until it is gone.
+    /// Starts a child, which holds its permit until it has ended.
     pub(super) fn start(
         command: &ChildCommand,
         warden: Option<Arc<Warden>>,
-        place: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) -> std::io::Result<Self> {
         let mut run = Command::new(&command.program);
-        // Neither what steers us nor a secret of another server is meant for it.
+        // Our own settings and the secrets of other servers must not reach the child.
         run.env_clear().envs(std::env::vars_os().filter(|(name, _)| command.inherit.has(name)));
         run.args(&command.arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &command.folder {
             run.current_dir(folder);
         }
         run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Only if all else fails: this reaches the child alone, and not what it started.
+        // `kill_on_drop` is the last resort: it kills only the child and not its process group.
         run.process_group(0).kill_on_drop(true);
         let mut child = run.spawn()?;
         let missing = || std::io::Error::other("a pipe of the child is missing");
@@ -71,12 +71,12 @@ impl Process {
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
         let errors = child.stderr.take().ok_or_else(missing)?;
-        let tail = Tail::of(command.name.as_deref());
+        let tail = StderrTail::of(command.name.as_deref());
         let leave = CancellationToken::new();
         let (tell_gone, gone) = watch::channel(false);
         let (tell_ended, ended) = oneshot::channel();
         let hung_up = Arc::new(AtomicBool::new(false));
-        let keeper = Keeper {
+        let reaper = ChildReaper {
             child,
             id,
             leave: leave.clone(),
@@ -84,14 +84,15 @@ impl Process {
             grace: command.limits.grace,
             tail: tail.clone(),
             warden,
-            _place: place,
+            _permit: permit,
         };
         #[expect(clippy::disallowed_methods, reason = "both end with the child")]
         {
             let follow = tokio::spawn(tail.clone().follow(errors, id));
             tokio::spawn(async move {
-                keeper.keep(tell_ended).await;
-                // Its last words are what an operator wants to see; somebody out of reach may keep the pipe open.
+                reaper.reap(tell_ended).await;
+                // Operators need the last lines of stderr. The timeout is for a process outside of the group that keeps
+                // the pipe open.
                 drop(timeout(LAST_WORDS, follow).await);
                 tell_gone.send_replace(true);
             });
@@ -101,7 +102,7 @@ impl Process {
     }
 }
 
-/// Bounds apply to the child from here on, and to whatever it starts.
+/// Sets the limits of the child, which its own children inherit from here on.
 fn bound(id: u32, command: &ChildCommand) {
     let ChildLimits { max_memory, max_files, first_files, .. } = command.limits;
     let all = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
@@ -113,7 +114,7 @@ fn bound(id: u32, command: &ChildCommand) {
     for (resource, limit) in limits {
         let Some(limit) = limit else { continue };
         if let Err(error) = prlimit(pid(id), resource, limit) {
-            tracing::warn!(child = id, ?resource, %error, "could not bound a child");
+            tracing::warn!(child = id, ?resource, %error, "could not set a limit of a child");
         }
     }
 }
@@ -122,34 +123,37 @@ fn pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-struct Keeper {
+struct ChildReaper {
     child: Child,
     id: u32,
     leave: CancellationToken,
     hung_up: Arc<AtomicBool>,
     grace: Duration,
-    tail: Tail,
+    tail: StderrTail,
     warden: Option<Arc<Warden>>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Keeper {
-    async fn keep(mut self, ended: oneshot::Sender<()>) {
+impl ChildReaper {
+    async fn reap(mut self, ended: oneshot::Sender<()>) {
         let (status, told) = tokio::select! {
             status = self.child.wait() => (status, false),
             () = self.leave.cancelled() => (self.end().await, true),
         };
         let (backend, session) = (self.tail.backend(), self.tail.session());
         match status {
-            Err(error) => tracing::error!(backend, session, child = self.id, %error, "lost track of a child"),
+            Err(error) => tracing::error!(
+                backend, session, child = self.id, %error,
+                "could not wait for a child"
+            ),
             Ok(status) if !told || self.hung_up.load(Ordering::Relaxed) => {
                 tracing::warn!(backend, session, child = self.id, %status, "the server ended by itself");
-                // Nobody may be interested.
+                // The receiver may have been dropped.
                 let _ = ended.send(());
             }
             Ok(status) => tracing::debug!(backend, session, child = self.id, %status, "the server has left"),
         }
-        // What it started and left behind, also if it left in good order.
+        // Kill what the child left behind in its group, even if the child itself ended normally.
         self.signal(Signal::KILL);
         if let Some(warden) = &self.warden {
             warden.remove(self.id);
@@ -177,44 +181,44 @@ impl Keeper {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = pid(self.id) {
-            // No such group: everybody has left.
+            // Fails if the group has no process left.
             let _ = kill_process_group(group, signal);
         }
     }
 }
 
 impl Handle {
-    /// To be called when its output ends.
+    /// A function for the reader to call when the child's output ends.
     pub(super) fn hang_up(&self) -> impl FnOnce() + Send + 'static {
         let (leave, hung_up) = (self.leave.clone(), Arc::clone(&self.hung_up));
         move || hung_up.store(!leave.is_cancelled(), Ordering::Relaxed)
     }
 
-    /// Whether it ended, or closed its output, before it was told to go.
+    /// Whether the child ended, or closed its output, before we told it to end.
     pub(super) fn left_by_itself(&self) -> bool {
         self.hung_up.load(Ordering::Relaxed)
     }
 
-    /// Whether the child has ended by now. The kernel is asked, since the keeper may not have been told yet: when many
-    /// die at once, that can take a while.
+    /// Whether the child has ended by now. Asks the kernel, because the reaper task may not have noticed yet: when many
+    /// children die at once, that can take a while.
     pub(super) fn has_ended(&self) -> bool {
         let Some(id) = pid(self.id) else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // An error: the keeper has waited for it, so it is not a child of ours any more.
+        // An error means that the reaper has already waited for the child.
         !matches!(waitid(WaitId::Pid(id), options), Ok(None))
     }
 
-    /// Tells the child to go; resolves when it is gone, and all it started.
+    /// Tells the child to end; resolves when the child and its process group have ended.
     pub(super) fn end(&self) -> impl Future<Output = ()> + Send + 'static {
         self.leave.cancel();
         self.gone()
     }
 
-    /// Resolves when the child is gone, and all it started.
+    /// Resolves when the child and its process group have ended.
     pub(super) fn gone(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut gone = self.gone.clone();
         async move {
-            // Gone without a word: the runtime has ended.
+            // Fails only if the sender was dropped, because the runtime has ended.
             drop(gone.wait_for(|gone| *gone).await);
         }
     }

@@ -1,6 +1,6 @@
-//! Values inside raw JSON, found and exchanged in place; everything around them stays byte for byte.
+//! Finds and replaces values inside raw JSON; all other bytes stay as they are.
 //!
-//! A member may stand there more than once, and readers differ in which one they believe. So all of them are found.
+//! An object may have duplicate members, and JSON readers differ in which one they use. So all duplicates are replaced.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,41 +11,41 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use tenure_protocol::{RawJson, Reason, RpcError};
 
-/// One request has two tokens.
+/// The two progress tokens of one request.
 #[derive(Clone)]
-pub(super) struct Marks {
-    /// The client's.
+pub(super) struct TokenPair {
+    /// The client's token.
     pub(super) own: RawJson,
-    /// Ours, which the server knows.
+    /// Our token, which the server sees.
     pub(super) ours: Token,
 }
 
-/// The params of the request of this number with our own token instead of the client's.
-pub(super) fn marked(
+/// The params of request `number` with our progress token in place of the client's.
+pub(super) fn replace_token(
     params: Option<RawJson>,
     number: u64,
-) -> Result<(Option<RawJson>, Option<Marks>), RpcError> {
+) -> Result<(Option<RawJson>, Option<TokenPair>), RpcError> {
     let Some(params) = params else { return Ok((None, None)) };
-    // What we cannot read, the server may be able to.
+    // Refuse names that we cannot read: the server might read a token there.
     let found = tokens(&params)
         .map_err(|_| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
     let Some(found) = found else { return Ok((Some(params), None)) };
     let ours = Token::new(number)
-        .map_err(|error| RpcError::of(Reason::Internal, format!("No random number can be had: {error}")))?;
+        .map_err(|error| RpcError::of(Reason::Internal, format!("No random number is available: {error}")))?;
     let params = found.exchange(&params, &ours);
-    Ok((Some(params), Some(Marks { own: found.own, ours })))
+    Ok((Some(params), Some(TokenPair { own: found.own, ours })))
 }
 
-/// Where the tokens are in the params of a request, and the last of them.
-struct Tokens {
+/// Where the client's tokens stand in the params of a request, and the last of them.
+struct TokenPlaces {
     places: Vec<Range<usize>>,
-    /// What the client calls the request, as most readers understand it.
+    /// The last token, which is the one that most JSON readers use.
     own: RawJson,
 }
 
-/// The client's tokens in the params of a request, if there are any. Fails if a reader with other habits might find some
-/// where we do not.
-fn tokens(params: &RawJson) -> serde_json::Result<Option<Tokens>> {
+/// The client's tokens in the params of a request, if there are any. Fails if another JSON reader might find tokens
+/// that we do not find.
+fn tokens(params: &RawJson) -> serde_json::Result<Option<TokenPlaces>> {
     let text = params.bytes();
     let mut places = Vec::new();
     for meta in members(text, "_meta")? {
@@ -54,33 +54,33 @@ fn tokens(params: &RawJson) -> serde_json::Result<Option<Tokens>> {
     }
     let Some(last) = places.last() else { return Ok(None) };
     let own = RawJson::trusted(text.slice(last.clone())).detached();
-    Ok(Some(Tokens { places, own }))
+    Ok(Some(TokenPlaces { places, own }))
 }
 
-impl Tokens {
-    /// The params that they were found in, with our token instead.
+impl TokenPlaces {
+    /// The params in which they were found, with our token in their place.
     fn exchange(&self, params: &RawJson, ours: &Token) -> RawJson {
         exchange(params, &self.places, format!("\"{}\"", ours.text).as_bytes())
     }
 }
 
-/// Our own token for a request. Nobody can guess it, so whatever a client gets past us to the server as its token, it is
-/// not that of another's request.
+/// Our own token for a request. It cannot be guessed, so even a client that gets a token of its choice to the server
+/// cannot hit the token of another client's request.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Token {
     text: Box<str>,
 }
 
 impl Token {
-    /// One for the request of this number.
+    /// A token for the request of this number.
     fn new(number: u64) -> Result<Self, getrandom::Error> {
         let mut chance = [0; 16];
         getrandom::fill(&mut chance)?;
         Ok(Self { text: format!("{number}-{:032x}", u128::from_ne_bytes(chance)).into() })
     }
 
-    /// What a progress notification says it is about, and the number of the request if it is one of ours. Whether it
-    /// is that request's token has still to be seen.
+    /// The token in the params of a progress notification, and the number of the request in it; `None` if it is not one
+    /// of ours. The caller has still to compare it with that request's token.
     pub(super) fn read(params: &RawJson) -> Option<(u64, Self)> {
         let said = members(params.bytes(), "progressToken").ok()?.pop()?;
         let text: String = serde_json::from_str(said.get()).ok()?;
@@ -90,7 +90,7 @@ impl Token {
 }
 
 /// The params of a progress notification with the client's own token.
-pub(super) fn unmark(params: &RawJson, token: &RawJson) -> RawJson {
+pub(super) fn restore_token(params: &RawJson, token: &RawJson) -> RawJson {
     replace(params, "progressToken", token.bytes())
 }
 
@@ -102,13 +102,13 @@ pub(super) fn replace(object: &RawJson, name: &'static str, value: &[u8]) -> Raw
     exchange(object, &places, value)
 }
 
-/// What an object's `_meta` says under a name, as most readers understand it.
+/// The value under a name in an object's `_meta`; the last one, which most JSON readers use.
 pub(super) fn in_meta<'a>(object: &'a RawJson, name: &'static str) -> Option<&'a RawValue> {
     let meta = members(object.bytes(), "_meta").ok()?.pop()?;
     members(meta.get().as_bytes(), name).ok()?.pop()
 }
 
-/// The same object with another value for what its `_meta` has under a name.
+/// The same object with another value for a member of its `_meta`.
 pub(super) fn replace_in_meta(object: &RawJson, name: &'static str, value: &[u8]) -> RawJson {
     let text = object.bytes();
     let metas = members(text, "_meta").unwrap_or_default();
@@ -117,12 +117,12 @@ pub(super) fn replace_in_meta(object: &RawJson, name: &'static str, value: &[u8]
     exchange(object, &places, value)
 }
 
-/// Texts and numbers are tokens; anything else means nothing to a server, and is none of ours.
+/// Strings and numbers are tokens; servers ignore anything else, and so do we.
 fn is_token(value: &RawValue) -> bool {
     value.get().starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
 }
 
-/// Where a value stands that was found in this text.
+/// The range in `text` of a value that was found in it.
 fn range(text: &[u8], value: &RawValue) -> Range<usize> {
     let start = value.get().as_ptr().addr() - text.as_ptr().addr();
     start..start + value.get().len()
@@ -140,24 +140,24 @@ fn exchange(whole: &RawJson, places: &[Range<usize>], value: &[u8]) -> RawJson {
     RawJson::trusted(spliced.freeze())
 }
 
-/// The values of all members of that name, in their order. None if it is no object. Fails if a name cannot be read, such
-/// as one with half a surrogate pair, which others may be able to read.
+/// The values of all members of that name, in order; empty if the text is not an object. Fails if a name cannot be
+/// read, such as one with half a surrogate pair, which other JSON readers may accept.
 fn members<'a>(text: &'a [u8], name: &'static str) -> serde_json::Result<Vec<&'a RawValue>> {
-    // Nearly every text is done here. With a backslash a name may be written in another way.
+    // Fast path for nearly every text. A backslash may hide the name behind an escape.
     let may_have =
         memchr::memchr(b'\\', text).is_some() || memchr::memmem::find(text, name.as_bytes()).is_some();
     if !may_have || !text.trim_ascii_start().starts_with(b"{") {
         return Ok(Vec::new());
     }
-    Named(name).deserialize(&mut serde_json::Deserializer::from_slice(text))
+    MemberFinder(name).deserialize(&mut serde_json::Deserializer::from_slice(text))
 }
 
-struct Named(&'static str);
+struct MemberFinder(&'static str);
 
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct ObjectKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Named {
+impl<'de> DeserializeSeed<'de> for MemberFinder {
     type Value = Vec<&'de RawValue>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -165,7 +165,7 @@ impl<'de> DeserializeSeed<'de> for Named {
     }
 }
 
-impl<'de> Visitor<'de> for Named {
+impl<'de> Visitor<'de> for MemberFinder {
     type Value = Vec<&'de RawValue>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for Named {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = Vec::new();
-        while let Some(Key(key)) = map.next_key()? {
+        while let Some(ObjectKey(key)) = map.next_key()? {
             if key == self.0 {
                 found.push(map.next_value()?);
             } else {
@@ -212,7 +212,7 @@ mod tests {
                 r#"{"\u005fmeta":{"progress\u0054oken":"41-x"}}"#,
                 "-1.5",
             ),
-            // Whichever a server believes, it is ours; the last is what most do.
+            // Whichever duplicate the server uses, it is our token; the client's token is the last.
             (
                 r#"{"_meta":{"progressToken":1,"progressToken":2},"_meta":{"progressToken":3}}"#,
                 r#"{"_meta":{"progressToken":"41-x","progressToken":"41-x"},"_meta":{"progressToken":"41-x"}}"#,
@@ -242,7 +242,7 @@ mod tests {
         {
             assert!(tokens(&RawJson::trusted(unreadable)).is_err(), "{unreadable}");
         }
-        // Whatever stands elsewhere is no concern of ours.
+        // Unreadable names elsewhere do not matter.
         assert!(tokens(&RawJson::trusted(r#"{"arguments":{"\ud800":"\ud800"},"x":"\ud800"}"#)).is_ok());
     }
 
@@ -263,7 +263,7 @@ mod tests {
         ] {
             let said = RawJson::trusted(said);
             assert!(Token::read(&said) == Some((41, ours.clone())));
-            assert_eq!(unmark(&said, &token).bytes(), &wanted);
+            assert_eq!(restore_token(&said, &token).bytes(), &wanted);
         }
         for other in
             [r#"{"progressToken":"x-41"}"#, r#"{"progressToken":41}"#, r#"{"progressToken":"41"}"#, "{}"]

@@ -1,4 +1,4 @@
-//! Starts children: when one may be started, and what is said when it does not come up.
+//! Decides when a child may be started, and reports a start that failed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::backoff::Backoff;
 use super::command::ChildCommand;
 use super::link::Failure;
-use super::pool::{NoChild, Pool, Taken, Wanted};
+use super::pool::{NoChild, Pool, TakenChild, WantedChild};
 
-/// The longest pause that anybody waits for, and how long for a place.
+/// The longest back-off pause that a session waits for, and how long it waits for a permit.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 pub(super) struct Starter {
@@ -21,11 +21,11 @@ pub(super) struct Starter {
 }
 
 impl Starter {
-    /// A process that nobody has spoken to, when the last failures are long enough ago. The label says for whom.
+    /// An unused process, after the back-off of the last failures. The label names the session.
     ///
     /// # Cancel safety
-    /// Nothing is left behind when it is dropped.
-    pub(super) async fn process(&self, label: &str, wanted: Wanted) -> Result<Taken, RpcError> {
+    /// Dropping it leaves nothing behind.
+    pub(super) async fn process(&self, label: &str, wanted: WantedChild) -> Result<TakenChild, RpcError> {
         self.wait_out(label).await?;
         match self.pool.take(wanted, PATIENCE).await {
             Ok(taken) => Ok(taken),
@@ -34,8 +34,8 @@ impl Starter {
         }
     }
 
-    /// A short pause is waited for; nobody is kept waiting for a long one. Looked at again after each, because the end of
-    /// the last server may be noticed only now.
+    /// Waits for a short back-off pause; a long one is an error. Checks again after each pause, because the end of the
+    /// last server may be noticed late.
     async fn wait_out(&self, label: &str) -> Result<(), RpcError> {
         let patience = Instant::now() + PATIENCE;
         while let Some(wait) = self.backoff.wait(label) {
@@ -56,8 +56,8 @@ impl Starter {
         Error::new(Reason::TooManyProcesses, words).with("limit", self.command.limits.max).to_rpc()
     }
 
-    /// A spare ended before it could be used. That says nothing about the command: whatever ended it may have ended all
-    /// processes there were. It is thrown away, and counts for nothing.
+    /// Logs that a spare ended before it was used. It does not count as a failure of the command, because the cause may
+    /// have ended all processes on the machine.
     pub(super) fn threw_away(&self, label: &str, failure: &Failure) {
         let program = self.command.program.display();
         tracing::info!(
@@ -66,7 +66,7 @@ impl Starter {
         );
     }
 
-    /// It did not come up: it is not tried again at once.
+    /// The child did not start: logs it and begins the back-off.
     pub(super) fn failed(&self, label: &str, failure: &Failure) -> RpcError {
         let next_try_ms = u64::try_from(self.backoff.failed().as_millis()).unwrap_or(u64::MAX);
         let program = self.command.program.display();

@@ -1,4 +1,4 @@
-//! What a child says on its standard error: into the log line by line, and the last of it at hand.
+//! Logs a child's standard error line by line, and keeps the last lines for error reports.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio::time::Instant;
 
-use crate::child::lines::{Line, Lines};
+use crate::child::lines::{BoundedLine, BoundedLines};
 
-/// Lines that are kept at hand.
+/// How many of the last lines are kept.
 const KEPT: usize = 20;
-/// The longest line that is logged; the rest of it is not.
+/// Longer lines are cut off.
 const MAX_LINE: usize = 4 << 10;
-/// Lines of one child that are logged per second. What a child prints at its start, or when it fails, fits.
+/// Lines of one child that are logged per second. Enough for the output at a start or a failure.
 const MAX_LINES_PER_SECOND: u32 = 200;
 
 #[derive(Clone, Default)]
-pub(super) struct Tail(Arc<Mutex<Inner>>, Option<Arc<str>>);
+pub(super) struct StderrTail(Arc<Mutex<TailState>>, Option<Arc<str>>);
 
 /// How many lines of a child were logged in the present second.
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Rate {
 enum Admitted {
     Yes,
     Not,
-    /// It is, and so many before it were not.
+    /// Logged, and this many lines before it were not.
     After(u64),
 }
 
@@ -50,26 +50,26 @@ impl Rate {
         self.dropped().map_or(Admitted::Yes, Admitted::After)
     }
 
-    /// How many were not logged since the last one that was.
+    /// How many lines were dropped since the last logged line.
     fn dropped(&mut self) -> Option<u64> {
         Some(std::mem::take(&mut self.dropped)).filter(|dropped| *dropped > 0)
     }
 }
 
 #[derive(Default)]
-struct Inner {
+struct TailState {
     lines: VecDeque<String>,
     /// The session it serves, once it has one.
     session: Option<String>,
 }
 
-impl Tail {
-    /// The tail of a child of the server that the log calls so.
+impl StderrTail {
+    /// The tail of a child of the server with this name.
     pub(super) fn of(backend: Option<&str>) -> Self {
         Self(Arc::default(), backend.map(Arc::from))
     }
 
-    /// What the log calls the server, where there are several.
+    /// The server's name in the log, if there are several servers.
     pub(super) fn backend(&self) -> Option<&str> {
         self.1.as_deref()
     }
@@ -88,14 +88,14 @@ impl Tail {
         self.0.lock().lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// Follows it to its end.
+    /// Reads the child's standard error to its end.
     pub(super) async fn follow(self, from: impl AsyncRead + Unpin, child: u32) {
-        let mut lines = Lines::new(from, MAX_LINE);
+        let mut lines = BoundedLines::new(from, MAX_LINE);
         let mut rate = Rate::default();
         while let Ok(Some(line)) = lines.next().await {
             let text = match &line {
-                Line::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                Line::TooLong(start, _) => format!("{}…", String::from_utf8_lossy(start)),
+                BoundedLine::Whole(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                BoundedLine::TooLong(start, _) => format!("{}…", String::from_utf8_lossy(start)),
             };
             let session = {
                 let mut inner = self.0.lock();
@@ -110,7 +110,10 @@ impl Tail {
                 Admitted::Not => {}
                 Admitted::Yes => tracing::info!(target: "tenure::child", backend, session, child, "{text}"),
                 Admitted::After(dropped) => {
-                    tracing::info!(target: "tenure::child", backend, session, child, "… and {dropped} more lines");
+                    tracing::info!(
+                        target: "tenure::child", backend, session, child,
+                        "dropped {dropped} more lines"
+                    );
                     tracing::info!(target: "tenure::child", backend, session, child, "{text}");
                 }
             }
@@ -118,7 +121,7 @@ impl Tail {
         if let Some(dropped) = rate.dropped() {
             let session = self.session();
             let (backend, session) = (self.backend(), session.as_deref());
-            tracing::info!(target: "tenure::child", backend, session, child, "… and {dropped} more lines");
+            tracing::info!(target: "tenure::child", backend, session, child, "dropped {dropped} more lines");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A process that outlives us, should we be killed, just long enough to end our children.
+//! A helper process that ends our children if we are killed.
 //!
-//! It is told the number of every process group that is started and ended, over a pipe. When the pipe closes we are
-//! gone, and it ends the groups that are left. Should it end before us, a thread that waits for that starts another one,
-//! and tells it of all groups that there are.
+//! We write the number of every process group that starts or ends to its pipe. When the pipe closes, we have ended,
+//! and the warden ends the remaining groups. If the warden ends before us, a thread notices it, starts another one and
+//! tells it all current groups.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
@@ -17,45 +17,45 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
 };
 
-/// How long children get between being told to leave and being made to.
+/// How long children get between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Between the end of one and the start of the next, if that one failed too. Doubled each time, up to the longest.
+/// The pause before the next warden is started, doubled for each warden that dies soon.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The hold on the process.
+/// A handle to the warden process; dropping it ends the process.
 pub struct Warden {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWarden>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct SharedWarden {
     program: PathBuf,
     arguments: Vec<String>,
-    state: Mutex<State>,
-    /// Notified when it is to end.
+    state: Mutex<WardenState>,
+    /// Notified when the warden has to end.
     ends: Condvar,
 }
 
-struct State {
-    /// None while there is no process.
+struct WardenState {
+    /// `None` while there is no process.
     child: Option<Child>,
-    /// Those that it has to know.
+    /// The current process groups, which every new warden has to be told.
     groups: BTreeSet<u32>,
     is_over: bool,
 }
 
 impl Warden {
-    /// Starts it: a program that calls [`watch`] when it is given these arguments.
+    /// Starts the warden: a program that calls [`watch`] if it gets these arguments.
     ///
     /// # Errors
     /// When it cannot be started.
     pub fn start(program: &Path, arguments: &[&str]) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedWarden {
             program: program.to_owned(),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
-            state: Mutex::new(State { child: None, groups: BTreeSet::new(), is_over: false }),
+            state: Mutex::new(WardenState { child: None, groups: BTreeSet::new(), is_over: false }),
             ends: Condvar::new(),
         });
         shared.begin(&mut shared.state.lock())?;
@@ -77,12 +77,12 @@ impl Warden {
     }
 }
 
-impl Shared {
-    /// Starts a process, and tells it of all groups.
-    fn begin(&self, state: &mut State) -> std::io::Result<()> {
+impl SharedWarden {
+    /// Starts a process, and tells it all groups.
+    fn begin(&self, state: &mut WardenState) -> std::io::Result<()> {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new(&self.program);
-        // A group of its own: a Ctrl-C on the terminal is for us, and it has to see what comes of it.
+        // Its own group, so that a Ctrl-C on the terminal does not end it together with us.
         command.args(&self.arguments).process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         state.child = Some(command.spawn()?);
         for group in state.groups.clone() {
@@ -91,7 +91,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that there is one, until it is to end.
+    /// Restarts the warden whenever it ends, until `is_over`.
     fn keep(&self) {
         let mut pause = PAUSE;
         loop {
@@ -107,7 +107,7 @@ impl Shared {
                 tracing::warn!(
                     warden = child.id(),
                     status,
-                    "the process that ends children should this one be killed has ended; another one is started"
+                    "the warden process has ended; another one is started"
                 );
             }
             pause = if lived { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
@@ -116,30 +116,33 @@ impl Shared {
                 return;
             }
             if let Err(error) = self.begin(&mut state) {
-                tracing::error!(%error, "could not start the process that ends children should this one be killed");
+                tracing::error!(
+                    %error,
+                    "could not start the warden process; children would survive if this process were killed"
+                );
             }
         }
     }
 }
 
-/// Blocks until a child has ended, and leaves it to be waited for. Returns how long that took.
+/// Blocks until the process has ended, without reaping it. Returns how long that took.
 fn wait_for_end(id: u32) -> Duration {
     #[expect(clippy::disallowed_methods, reason = "a thread of its own, with real processes")]
     let began = std::time::Instant::now();
     let Some(id) = i32::try_from(id).ok().and_then(Pid::from_raw) else { return Duration::ZERO };
-    // Interrupted by a signal: not yet.
+    // Retry if a signal interrupted the wait.
     while let Err(rustix::io::Errno::INTR) =
         waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)
     {}
     began.elapsed()
 }
 
-impl State {
-    /// What it does not hear, since it has just ended, the next one is told.
+impl WardenState {
+    /// A message that the warden misses because it has just ended is not lost: the next warden is told all groups.
     fn say(&mut self, what: char, group: u32) {
         let pipe = self.child.as_mut().and_then(|child| child.stdin.as_mut());
         if let Some(Err(error)) = pipe.map(|pipe| pipe.write_all(format!("{what}{group}\n").as_bytes())) {
-            tracing::debug!(%error, "the warden is gone");
+            tracing::debug!(%error, "could not write to the warden process; it has ended");
         }
     }
 }
@@ -149,7 +152,7 @@ impl Drop for Warden {
         {
             let mut state = self.shared.state.lock();
             state.is_over = true;
-            // It ends when its pipe does, and with it the wait of the thread.
+            // Closing the pipe ends the process, and with it the wait of the thread.
             drop(state.child.as_mut().and_then(|child| child.stdin.take()));
         }
         self.shared.ends.notify_all();
@@ -164,7 +167,7 @@ impl std::fmt::Debug for Warden {
     }
 }
 
-/// What the process does: listens until whoever started it is gone, and ends the groups that are left.
+/// The main function of the warden process: reads until its parent has ended, and then ends the remaining groups.
 pub fn watch(from: impl BufRead) {
     let mut groups = BTreeSet::new();
     for line in from.lines() {

@@ -1,8 +1,8 @@
-//! Which transport a server speaks: Streamable HTTP, or the HTTP+SSE that came before it.
+//! Detects which transport a server speaks: Streamable HTTP, or its predecessor HTTP+SSE.
 //!
-//! Only the server can say. `initialize` is posted first; where that is refused in the way of a place that takes no
-//! POST, the stream of HTTP+SSE is tried. What was found is kept and looked at again when it does not fit any more, and
-//! from time to time, because a server that has learned the newer transport may still speak the older one.
+//! We POST `initialize` first. If the endpoint refuses it as if it takes no POST, we try the stream of HTTP+SSE. The
+//! result is cached. We detect again when the cached transport fails, and from time to time, because a server that was
+//! upgraded to the newer transport may still speak the older one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use tenure_protocol::{Reason, RpcError};
 use tenure_session::backend::{Open, Opened};
 use tokio::time::Instant;
 
-use crate::remote::http_client::Door;
+use crate::remote::http_client::HttpClient;
 use crate::remote::outage::Fault;
 use crate::remote::{http_sse, link};
 
-/// How long a server is taken to speak the older transport only.
+/// How long the result "speaks HTTP+SSE" is cached.
 const KEPT: Duration = Duration::from_secs(600);
 
-pub(super) struct Manner {
-    /// Since when it is known to speak HTTP+SSE.
+pub(super) struct TransportDetector {
+    /// When the server was found to speak HTTP+SSE, if it does.
     older_since: Mutex<Option<Instant>>,
 }
 
-impl Manner {
+impl TransportDetector {
     pub(super) fn unknown() -> Self {
         Self { older_since: Mutex::default() }
     }
 
-    /// Opens a session there, in whichever way the server speaks. A server that is away is waited for: a session that
-    /// it may have begun twice does no harm.
-    pub(super) async fn open(&self, door: &Arc<Door>, open: Open) -> Result<Opened, RpcError> {
-        let mut waits = door.waits();
+    /// Opens a session over the transport that the server speaks. Retries while the server is away: if it opens a
+    /// second session because of that, no harm is done.
+    pub(super) async fn open(&self, http: &Arc<HttpClient>, open: Open) -> Result<Opened, RpcError> {
+        let mut waits = http.waits();
         loop {
-            let away = match self.attempt(door, &open).await {
+            let away = match self.attempt(http, &open).await {
                 Ok(opened) => return Ok(opened),
                 Err(Fault::Final(error)) => return Err(error),
                 Err(Fault::Away(away)) => away,
@@ -46,25 +46,25 @@ impl Manner {
         }
     }
 
-    async fn attempt(&self, door: &Arc<Door>, open: &Open) -> Result<Opened, Fault> {
+    async fn attempt(&self, http: &Arc<HttpClient>, open: &Open) -> Result<Opened, Fault> {
         if self.is_older() {
-            if let Some(stream) = http_sse::begin(door).await? {
+            if let Some(stream) = http_sse::begin(http).await? {
                 return http_sse::open(stream, open).await.map_err(Fault::Final);
             }
             *self.older_since.lock() = None;
         }
-        let refused = match link::open(door, open).await {
+        let refused = match link::open(http, open).await {
             Ok(opened) => return Ok(opened),
             Err(refused) if !refused.takes_no_post => return Err(refused.fault),
             Err(refused) => refused.fault.into_error(),
         };
-        match http_sse::begin(door).await {
+        match http_sse::begin(http).await {
             Ok(Some(stream)) => {
-                tracing::info!(url = door.place(), "the server upstream speaks HTTP+SSE");
+                tracing::info!(url = http.place(), "the server upstream speaks HTTP+SSE");
                 *self.older_since.lock() = Some(Instant::now());
                 http_sse::open(stream, open).await.map_err(Fault::Final)
             }
-            // What the server itself wrote says more than that this was in vain too.
+            // Prefer the server's own error over that of the fallback.
             Err(fault) if refused.is(Reason::BackendUnavailable) => Err(fault),
             Ok(None) | Err(_) => Err(Fault::Final(refused)),
         }

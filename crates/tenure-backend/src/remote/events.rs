@@ -1,4 +1,4 @@
-//! The messages on a stream of events, and the ids and pauses for resuming it.
+//! The messages of an event stream, with the ids and the pause for resuming it.
 
 use std::time::Duration;
 
@@ -11,37 +11,37 @@ use super::sse::{Block, Data, Parser};
 use crate::oversize;
 
 /// One event.
-pub(super) struct Event {
+pub(super) struct UpstreamEvent {
     /// The id to resume after, if the event has one.
     pub(super) id: Option<String>,
     /// Its message, if it carries one.
     pub(super) data: Option<Bytes>,
-    /// It was too long to be taken. If it was an answer, this is the number of its request.
+    /// Set if the event was too long. The inner value is the number of the request, if the event was an answer.
     pub(super) too_long: Option<Option<u64>>,
 }
 
-/// The shortest pause that a server can ask for; without one it could keep us busy.
+/// The shortest pause that a server can set, so that it cannot keep us busy.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest.
+/// The longest pause that a server can set.
 const LONGEST: Duration = Duration::from_secs(60);
 
-pub(super) struct Events {
+pub(super) struct UpstreamEvents {
     chunks: BoxStream<'static, reqwest::Result<Bytes>>,
-    /// The rest of the last one.
+    /// The unparsed rest of the last chunk.
     chunk: Bytes,
-    /// Boxed, because an answer that is no stream has room for this too.
+    /// Boxed, because it would enlarge every `HttpAnswer`.
     parser: Box<Parser>,
 }
 
-impl Events {
-    /// Events of at most `max` bytes.
+impl UpstreamEvents {
+    /// Reads events of at most `max` bytes.
     pub(super) fn new(response: Response, max: usize) -> Self {
-        // What breaks it off is logged, and the URL may carry a key.
+        // Errors are logged, and the URL may contain a key.
         let chunks = response.bytes_stream().map_err(reqwest::Error::without_url).boxed();
         Self { chunks, chunk: Bytes::new(), parser: Box::new(Parser::new(max)) }
     }
 
-    /// The endpoint that the first event names, as HTTP+SSE begins; `None` if it begins with something else.
+    /// The endpoint in the first event of an HTTP+SSE stream; `None` if the first event is another one.
     pub(super) async fn endpoint(&mut self) -> Option<String> {
         loop {
             let block = self.block().await?;
@@ -53,23 +53,23 @@ impl Events {
         }
     }
 
-    /// The next event; `None` when the connection is over, in whatever way.
+    /// The next event; `None` when the connection has ended or failed.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
-    pub(super) async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<UpstreamEvent> {
         let Block { name, id, data } = self.block().await?;
         let (data, too_long) = match data {
-            // Of another kind, and not for us; but it is an event, and can be resumed after.
+            // Another event type without a message for us; but the stream can be resumed after its id.
             _ if !matches!(&*name, "" | "message") => (None, None),
             Data::None => (None, None),
             Data::Whole(data) => (Some(data).filter(|data| !data.trim_ascii().is_empty()), None),
             Data::TooLong { start, end } => (None, Some(oversize::answers(&start, &end))),
         };
-        Some(Event { id, data, too_long })
+        Some(UpstreamEvent { id, data, too_long })
     }
 
-    /// How long to wait before coming back, if the server has said so.
+    /// The pause before reconnecting, if the server has set one.
     pub(super) fn retry(&self) -> Option<Duration> {
         self.parser.retry_ms().map(|retry| Duration::from_millis(retry).clamp(SHORTEST, LONGEST))
     }

@@ -1,4 +1,4 @@
-//! The answer to one request, wherever it comes: on the stream of its POST, or on those that resume it.
+//! Reads the answer to one request from the stream of its POST, or from the streams that resume it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use bytes::Bytes;
 use tenure_protocol::{Message, Method, RawJson, Reply, RequestId};
 use tenure_session::call::CallContext;
 
-use super::events::Events;
+use super::events::UpstreamEvents;
 use super::link::Remote;
 use super::outage::{Away, Fault};
-use crate::remote::http_client::{Answer, may_pass, resume_after, too_long};
+use crate::remote::http_client::{HttpAnswer, may_pass, resume_after, too_long};
 
-/// How long to wait before coming back, unless the server says.
+/// The pause before resuming, unless the server sets one.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often a stream is resumed without anything new on it before it is given up.
+/// How often a stream is resumed without a new event before it is given up.
 const MAX_TRIES: u32 = 10;
 
 impl Remote {
-    /// Reads a stream until the answer is there.
+    /// Reads events until the answer comes; resumes the stream if it breaks.
     pub(super) async fn follow(
         self: &Arc<Self>,
-        mut events: Events,
+        mut events: UpstreamEvents,
         id: &RequestId,
         context: &Arc<CallContext>,
     ) -> Result<Reply, Away> {
@@ -42,7 +42,7 @@ impl Remote {
             let Some(after) = last.as_deref().and_then(resume_after) else {
                 return Err(Away::broke_off("The server broke off its answer"));
             };
-            let mut waits = self.door.waits();
+            let mut waits = self.http.waits();
             events = loop {
                 tries += 1;
                 if tries > MAX_TRIES {
@@ -51,20 +51,21 @@ impl Remote {
                     ));
                 }
                 tokio::time::sleep(retry).await;
-                match self.door.get(&self.visit, Some(after.clone())).await {
-                    Ok(Answer::Stream(events)) => break events,
-                    // It does not know the session any more, or cannot resume. Only the first costs other requests theirs.
-                    Ok(Answer::Unknown) if self.is_gone().await => return Ok(Err(self.lost())),
-                    Ok(Answer::Unknown) => {
+                match self.http.get(&self.session, Some(after.clone())).await {
+                    Ok(HttpAnswer::Stream(events)) => break events,
+                    // The server has forgotten the session, or cannot resume. Only the first is a loss for other
+                    // requests.
+                    Ok(HttpAnswer::Unknown) if self.is_gone().await => return Ok(Err(self.lost())),
+                    Ok(HttpAnswer::Unknown) => {
                         return Err(Away::broke_off(
                             "The server broke off its answer, and cannot go on with it",
                         ));
                     }
-                    Ok(Answer::Refused(status, _)) if may_pass(status) => {}
-                    Ok(Answer::Accepted | Answer::Json(_) | Answer::Refused(..)) => {
+                    Ok(HttpAnswer::Refused(status, _)) if may_pass(status) => {}
+                    Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Refused(..)) => {
                         return Err(Away::broke_off("The server broke off its answer"));
                     }
-                    // As long as it is waited for, that it is away is no try.
+                    // While we wait for a server that is away, attempts do not count.
                     Err(Fault::Away(away)) => {
                         if let Some(pause) = waits.pause(&away) {
                             tries -= 1;
@@ -77,7 +78,7 @@ impl Remote {
         }
     }
 
-    /// Takes what came while a request is answered; returns the answer if that is among it.
+    /// Handles the messages in an event of a request's stream; returns the answer if it is among them.
     pub(super) async fn hear(
         &self,
         data: &Bytes,
@@ -85,22 +86,22 @@ impl Remote {
         context: &Arc<CallContext>,
     ) -> Option<Reply> {
         let mut answer = None;
-        for message in self.door.messages(data) {
+        for message in self.http.messages(data) {
             match message {
-                // What else came with it is heard first: afterwards it has no place to go.
+                // Handle the rest of the batch before returning the answer: afterwards the request is over.
                 Message::Response(response) if response.id == *id => {
                     answer.get_or_insert(response.outcome);
                 }
                 Message::Response(response) => {
-                    tracing::debug!(id = ?response.id, "an answer to another request");
+                    tracing::debug!(id = ?response.id, "an answer to another request; dropped");
                 }
-                // The question went on under an id of ours, so the client would not know what is meant.
+                // The client got the question under an id of ours, so it would not know this id.
                 Message::Notification(told) if told.method == Method::Cancelled => {
                     self.questions.withdrawn(told.params.as_ref());
                 }
                 Message::Notification(told) => {
                     if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
-                        tracing::debug!(method = %told.method, %error, "could not pass a message on");
+                        tracing::debug!(method = %told.method, %error, "could not pass on a message");
                     }
                 }
                 Message::Request(asked) => {

@@ -1,4 +1,7 @@
-//! Requests to the server, and what comes back in general.
+//! The HTTP client of one server: sends requests, and classifies the answers.
+//!
+//! In: message bodies and the headers of a session. Out: an [`HttpAnswer`], or a [`Fault`] that says whether a retry
+//! can help.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +15,7 @@ use serde::Deserialize;
 use tenure_protocol::{Error, Incoming, Message, RawJson, Reason, RpcError};
 
 use crate::remote::Upstream;
-use crate::remote::events::Events;
+use crate::remote::events::UpstreamEvents;
 use crate::remote::outage::{Away, Fault, Outage, Reached, Waits};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -23,41 +26,41 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// How much of a refusal is read.
+/// How much of the body of a refusal is read.
 const MAX_REFUSAL: usize = 64 << 10;
 
-pub(super) struct Door {
+pub(super) struct HttpClient {
     client: Client,
     url: Url,
     /// The URL as it may stand in a log.
     place: String,
     headers: HeaderMap,
     max: usize,
-    /// One for all places at the server.
+    /// Shared by all URLs of the server.
     outage: Arc<Outage>,
 }
 
-/// What the server knows a session by.
+/// The headers that identify a session at the server.
 #[derive(Clone, Default)]
-pub(super) struct Visit {
-    pub(super) session: Option<HeaderValue>,
+pub(super) struct SessionHeaders {
+    pub(super) id: Option<HeaderValue>,
     pub(super) version: Option<HeaderValue>,
 }
 
-/// What came back.
-pub(super) enum Answer {
-    /// Taken, and nothing to say.
+/// The answer to an HTTP request.
+pub(super) enum HttpAnswer {
+    /// Accepted, without a body.
     Accepted,
     Json(Bytes),
-    Stream(Events),
-    /// The session is not there.
+    Stream(UpstreamEvents),
+    /// The server does not know the session.
     Unknown,
     Refused(StatusCode, Bytes),
 }
 
-impl Answer {
-    /// The answer to somebody who has a session. That it is not there should be said with 404, but many servers say 400,
-    /// with the reason in words; whatever else is wrong, another session may put it right.
+impl HttpAnswer {
+    /// The answer to a request within a session. For an unknown session a server should answer 404, but many answer 400
+    /// with the reason as text. If the text means something else, a new session may still help.
     pub(super) fn within_session(self) -> Self {
         match self {
             Self::Refused(StatusCode::NOT_FOUND, _) => Self::Unknown,
@@ -72,11 +75,11 @@ impl Answer {
     }
 }
 
-/// How long a connection is kept that is not used. Servers on Node and on uvicorn close theirs after five seconds. A request
-/// that is sent just then is lost, and whether it was carried out cannot be known. So we close first.
+/// How long an unused connection is kept. Servers on Node and uvicorn close theirs after five seconds. A request that
+/// is sent at that moment is lost, and we cannot know whether it was carried out. So we close first.
 const IDLE: Duration = Duration::from_secs(3);
 
-impl Door {
+impl HttpClient {
     pub(super) fn new(upstream: &Upstream) -> Result<Self, String> {
         // The URL itself stays out of the message: it may carry a key.
         let url: Url = upstream.url.parse().map_err(|error| format!("its URL makes no sense: {error}"))?;
@@ -91,12 +94,12 @@ impl Door {
             value.set_sensitive(true);
             headers.append(HeaderName::try_from(name).map_err(|_| bad())?, value);
         }
-        // Without one, a client that can speak TLS panics when it is made. Another may have been first.
+        // Without a crypto provider, building a client with TLS panics. Fails if one is installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = Client::builder()
             .connect_timeout(upstream.connect_timeout)
             .pool_idle_timeout(IDLE)
-            // A request that is sent on elsewhere would take our credentials along.
+            // A redirected request would take our credentials to another server.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| error.to_string())?;
@@ -104,15 +107,15 @@ impl Door {
         Ok(Self { client, url, place, headers, max, outage })
     }
 
-    /// The door of another place at the same server, which has named it. It must be the same server: our credentials
-    /// go there too, and so would what clients say.
+    /// A client for another URL of the same server, which the server has named. It must have the same origin, because
+    /// our credentials and the clients' messages go there.
     pub(super) fn at(&self, name: &str) -> Result<Self, RpcError> {
         let named = self.url.join(name.trim()).ok().filter(|url| url.origin() == self.url.origin());
         let Some(mut url) = named else {
             tracing::error!(url = self.place(), "the server upstream names an endpoint of another origin");
             return Err(broken("The server names an endpoint of another origin"));
         };
-        // They belong to the server, and need not be repeated by it. Neither can fail, since the URL has a host.
+        // The server need not repeat its credentials in the URL. Neither call can fail, since the URL has a host.
         let _ = url.set_username(self.url.username());
         let _ = url.set_password(self.url.password());
         Ok(Self {
@@ -125,29 +128,29 @@ impl Door {
         })
     }
 
-    /// Where the server is, without anything that may be secret.
+    /// The server's URL without secrets, for the log.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    /// How a request waits for the server.
+    /// The retry state of one request.
     pub(super) fn waits(&self) -> Waits<'_> {
         self.outage.waits()
     }
 
     /// Posts a message.
-    pub(super) async fn post(&self, visit: &Visit, body: Bytes) -> Result<Answer, Fault> {
-        let response = self.send(visit, body).await?;
-        self.answer_to(visit, response).await
+    pub(super) async fn post(&self, session: &SessionHeaders, body: Bytes) -> Result<HttpAnswer, Fault> {
+        let response = self.send(session, body).await?;
+        self.answer_to(session, response).await
     }
 
-    /// Posts a message, of whose answer only the head is read.
-    pub(super) async fn send(&self, visit: &Visit, body: Bytes) -> Result<Response, Fault> {
-        self.deliver(self.headers_of(visit), body).await
+    /// Posts a message, and reads only the head of the answer.
+    pub(super) async fn send(&self, session: &SessionHeaders, body: Bytes) -> Result<Response, Fault> {
+        self.deliver(self.headers_of(session), body).await
     }
 
-    /// Posts a message that belongs to no session, with headers of its own.
-    pub(super) async fn post_alone(&self, own: HeaderMap, body: Bytes) -> Result<Answer, Fault> {
+    /// Posts a message without a session, with additional headers.
+    pub(super) async fn post_alone(&self, own: HeaderMap, body: Bytes) -> Result<HttpAnswer, Fault> {
         let mut headers = self.headers.clone();
         headers.extend(own);
         let response = self.deliver(headers, body).await?;
@@ -164,47 +167,54 @@ impl Door {
             .map_err(|error| self.unreachable(error, Reached::Perhaps))
     }
 
-    /// Opens the stream of what belongs to no request, or resumes a stream.
-    pub(super) async fn get(&self, visit: &Visit, last_event: Option<HeaderValue>) -> Result<Answer, Fault> {
+    /// Opens the listen stream, or resumes a stream after `last_event`.
+    pub(super) async fn get(
+        &self,
+        session: &SessionHeaders,
+        last_event: Option<HeaderValue>,
+    ) -> Result<HttpAnswer, Fault> {
         let mut request = self.client.get(self.url.clone()).header(ACCEPT, EVENTS);
         if let Some(id) = last_event {
             request = request.header(LAST_EVENT, id);
         }
-        let sent = self.with(visit, request).send().await;
+        let sent = self.with(session, request).send().await;
         let response = sent.map_err(|error| self.unreachable(error, Reached::Perhaps))?;
-        self.answer_to(visit, response).await
+        self.answer_to(session, response).await
     }
 
-    async fn answer_to(&self, visit: &Visit, response: Response) -> Result<Answer, Fault> {
+    async fn answer_to(&self, session: &SessionHeaders, response: Response) -> Result<HttpAnswer, Fault> {
         let answer = self.answer(response).await?;
-        Ok(if visit.session.is_some() { answer.within_session() } else { answer })
+        Ok(if session.id.is_some() { answer.within_session() } else { answer })
     }
 
-    /// Ends the session there.
-    pub(super) async fn delete(&self, visit: &Visit) {
-        let request = self.with(visit, self.client.delete(self.url.clone()));
+    /// Ends the session at the server.
+    pub(super) async fn delete(&self, session: &SessionHeaders) {
+        let request = self.with(session, self.client.delete(self.url.clone()));
         if let Err(error) = request.send().await {
-            tracing::debug!(url = self.place(), error = %error.without_url(), "could not end a session upstream");
+            tracing::debug!(
+                url = self.place(), error = %error.without_url(),
+                "could not end a session upstream"
+            );
         }
     }
 
-    fn with(&self, visit: &Visit, request: RequestBuilder) -> RequestBuilder {
-        request.headers(self.headers_of(visit))
+    fn with(&self, session: &SessionHeaders, request: RequestBuilder) -> RequestBuilder {
+        request.headers(self.headers_of(session))
     }
 
-    fn headers_of(&self, visit: &Visit) -> HeaderMap {
+    fn headers_of(&self, session: &SessionHeaders) -> HeaderMap {
         let mut headers = self.headers.clone();
-        if let Some(session) = &visit.session {
-            headers.insert(SESSION, session.clone());
+        if let Some(id) = &session.id {
+            headers.insert(SESSION, id.clone());
         }
-        if let Some(version) = &visit.version {
+        if let Some(version) = &session.version {
             headers.insert(VERSION, version.clone());
         }
         headers
     }
 
     /// Reads the rest of an answer, unless it is a stream.
-    pub(super) async fn answer(&self, response: Response) -> Result<Answer, Fault> {
+    pub(super) async fn answer(&self, response: Response) -> Result<HttpAnswer, Fault> {
         let status = response.status();
         if is_away(status) {
             return Err(self.refused_as_away(response).await);
@@ -214,19 +224,19 @@ impl Door {
             response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match status {
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(Answer::Accepted),
+            StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok(HttpAnswer::Accepted),
             _ if status.is_success() && kind == "text/event-stream" => {
-                Ok(Answer::Stream(Events::new(response, self.max)))
+                Ok(HttpAnswer::Stream(UpstreamEvents::new(response, self.max)))
             }
-            _ if status.is_success() => Ok(Answer::Json(self.body(response, self.max).await?)),
+            _ if status.is_success() => Ok(HttpAnswer::Json(self.body(response, self.max).await?)),
             _ => {
                 let body = self.body(response, MAX_REFUSAL).await.unwrap_or_default();
-                Ok(Answer::Refused(status, body))
+                Ok(HttpAnswer::Refused(status, body))
             }
         }
     }
 
-    /// The messages in what came: one, or several at once, which revision 2025-03-26 allows. What is none is left out.
+    /// Parses the data: one message, or a batch, which revision 2025-03-26 allows. Drops what is not a message.
     pub(super) fn messages(&self, data: &Bytes) -> Vec<Message> {
         let (messages, parts) = match Incoming::parse(data) {
             Ok(Incoming::One(message)) => (vec![message], 1),
@@ -237,12 +247,15 @@ impl Door {
             Err(_) => (Vec::new(), 1),
         };
         if messages.len() < parts {
-            tracing::warn!(url = self.place(), "what came from upstream is not a message");
+            tracing::warn!(
+                url = self.place(),
+                "the server upstream sent something that is not a message; dropped"
+            );
         }
         messages
     }
 
-    /// What stands in front of the server says that it is away, or the server itself that it cannot be asked now.
+    /// A proxy in front of the server says that it is away, or the server itself says that it is unavailable.
     async fn refused_as_away(&self, response: Response) -> Fault {
         let (status, retry_after) = (response.status(), retry_after(response.headers()));
         let body = self.body(response, MAX_REFUSAL).await.unwrap_or_default();
@@ -272,9 +285,9 @@ impl Door {
         Ok(body.freeze())
     }
 
-    /// The error for a connection that could not be made, or broke after a request had reached this.
+    /// The error for a connection that failed, or that broke after the request had got as far as `reached`.
     fn unreachable(&self, error: reqwest::Error, reached: Reached) -> Fault {
-        // The whole chain goes to the log; it names hosts, which are not the client's business.
+        // The whole chain goes to the log only: it names hosts, which clients must not see.
         let error = error.without_url();
         let mut causes = Vec::new();
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
@@ -284,23 +297,23 @@ impl Door {
         }
         let (url, cause) = (self.place(), causes.join(": "));
         match self.outage.is_on() {
-            // It was said when it began.
+            // The warning was logged when the outage began.
             true => tracing::debug!(url, error = cause, "the server upstream still cannot be reached"),
             false => tracing::warn!(url, error = cause, "the server upstream cannot be reached"),
         }
         let words = "The server cannot be reached";
         let (error, reached) = match error.is_connect() {
-            // Nothing was sent. The link stands nevertheless: the session may be there when the server is back.
+            // Nothing was sent. The link stays: the server may still know the session when it is back.
             true if is_stranger(&error) => return Fault::Final(RpcError::refused(words)),
-            true => (RpcError::refused(words), Reached::Nobody),
+            true => (RpcError::refused(words), Reached::NotSent),
             false => (broken(words), reached),
         };
         Fault::Away(Away { error, reached, status: None, is_own: false, retry_after: None })
     }
 }
 
-/// Whether a connection failed because of what answered there, such as a certificate that is not to be trusted. Waiting
-/// does not mend that.
+/// Whether a connection failed because of the peer's identity, such as an untrusted certificate. A retry does not help
+/// then.
 fn is_stranger(error: &reqwest::Error) -> bool {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(error) = cause {
@@ -314,17 +327,17 @@ fn is_stranger(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Whether a refusal says that the server behind it is away.
+/// Whether the status says that the server is away.
 fn is_away(status: StatusCode) -> bool {
     matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// How long to wait, if that is said in seconds. A date is rare, and the pauses of our own are no worse.
+/// The pause of `Retry-After`, if it is in seconds. Dates are rare, and our own pauses are as good.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// The error for a refusal without words of the server's own.
+/// The error for a refusal without an error object of the server.
 pub(super) fn refused_with(status: StatusCode) -> RpcError {
     let words = format!("The server answered {status}");
     Error::new(Reason::BackendUnavailable, words).with("status", status.as_u16()).to_rpc()
@@ -334,7 +347,7 @@ pub(super) fn refused_with(status: StatusCode) -> RpcError {
 pub(super) fn error_of(body: &Bytes) -> Option<RpcError> {
     match Message::parse(body) {
         Ok(Message::Response(response)) => response.outcome.err(),
-        // An error without an id is no response, but says what is wrong.
+        // An error without an id is not a valid response, but it has the reason.
         _ => error_in(body),
     }
 }
@@ -355,29 +368,29 @@ pub(super) fn session_in(response: &Response) -> Option<HeaderValue> {
     response.headers().get(SESSION).cloned()
 }
 
-/// The server is not there, or does not make sense.
+/// The error for a server that cannot be reached, or whose answer is invalid.
 pub(super) fn broken(what: &str) -> RpcError {
     RpcError::of(Reason::BackendUnavailable, what.to_owned())
 }
 
-/// The server's answer, or something before it, cannot be taken.
+/// The error for an answer, or an event before it, that is too long.
 pub(super) fn too_long() -> RpcError {
     RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be")
 }
 
-/// A URL without what may be secret: user, password, query and fragment.
+/// A URL without the parts that may be secret: user, password, query and fragment.
 pub(super) fn place(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
 }
 
-/// An event's id as it is sent to resume after it; `None` if it cannot be sent. Without it the server would
-/// take us to ask for another stream, that of what belongs to no request.
+/// The `Last-Event-ID` to resume after this event; `None` if the id cannot be a header. A GET without that header would
+/// open the listen stream instead.
 pub(super) fn resume_after(id: &str) -> Option<HeaderValue> {
     HeaderValue::from_bytes(id.as_bytes()).ok().filter(|id| !id.is_empty())
 }
 
-/// Whether a refusal may be gone the next time: the server is ill, busy, or has not seen an old stream end.
+/// Whether a retry may succeed: the server has failed, is busy, or has not noticed the end of an old stream.
 pub(super) fn may_pass(status: StatusCode) -> bool {
     matches!(
         status,
@@ -396,8 +409,8 @@ mod tests {
     async fn a_connection_that_is_not_used_is_closed_before_its_server_closes_it() {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let door =
-            Door::new(&Upstream::new(format!("http://{}/mcp", listener.local_addr().unwrap()))).unwrap();
+        let http = HttpClient::new(&Upstream::new(format!("http://{}/mcp", listener.local_addr().unwrap())))
+            .unwrap();
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut read = [0; 4096];
@@ -407,7 +420,7 @@ mod tests {
             assert_eq!(stream.read(&mut read).await.unwrap(), 0, "closed by the client");
             answered.elapsed()
         };
-        let (answer, idle) = tokio::join!(door.client.get(door.url.clone()).send(), server);
+        let (answer, idle) = tokio::join!(http.client.get(http.url.clone()).send(), server);
         assert_eq!(answer.unwrap().status(), 200);
         assert!(idle < Duration::from_secs(5), "{idle:?}");
     }
@@ -425,7 +438,7 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_of_the_same_origin() {
-        let door = Door::new(&Upstream::new("http://user:key@example.com/a/sse?key=1")).unwrap();
+        let http = HttpClient::new(&Upstream::new("http://user:key@example.com/a/sse?key=1")).unwrap();
         for (name, expected) in [
             ("/messages?id=1", "http://user:key@example.com/messages?id=1"),
             ("messages", "http://user:key@example.com/a/messages"),
@@ -433,7 +446,7 @@ mod tests {
             ("http://example.com:80/messages\n", "http://user:key@example.com/messages"),
             ("http://other:word@example.com/", "http://user:key@example.com/"),
         ] {
-            assert_eq!(door.at(name).map(|door| door.url.to_string()).unwrap(), expected);
+            assert_eq!(http.at(name).map(|http| http.url.to_string()).unwrap(), expected);
         }
         for name in [
             "https://example.com/messages",
@@ -444,14 +457,14 @@ mod tests {
             "http://[",
             "data:,",
         ] {
-            assert!(door.at(name).is_err(), "{name}");
+            assert!(http.at(name).is_err(), "{name}");
         }
     }
 
     #[test]
     fn a_url_that_is_refused_is_not_repeated() {
         for url in ["ftp://user:key@example.com/?key", "http://user:key@:key/", "key"] {
-            let refused = Door::new(&Upstream::new(url)).err().unwrap();
+            let refused = HttpClient::new(&Upstream::new(url)).err().unwrap();
             assert!(!refused.contains("key"), "{refused}");
         }
     }
@@ -470,8 +483,8 @@ mod tests {
     fn a_session_that_is_not_there_is_known_by_the_words() {
         let within_session = |status: u16, body: &str| {
             let body = Bytes::copy_from_slice(body.as_bytes());
-            let answer = Answer::Refused(StatusCode::from_u16(status).unwrap(), body).within_session();
-            matches!(answer, Answer::Unknown)
+            let answer = HttpAnswer::Refused(StatusCode::from_u16(status).unwrap(), body).within_session();
+            matches!(answer, HttpAnswer::Unknown)
         };
         for body in [
             r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#,

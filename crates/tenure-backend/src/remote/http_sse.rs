@@ -1,8 +1,8 @@
-//! A link over HTTP+SSE of 2024-11-05: one stream carries all that the server says, and names the endpoint that takes
+//! A link over HTTP+SSE of 2024-11-05: one stream carries all messages of the server, and names the endpoint for our
 //! messages.
 //!
-//! The stream is the session there. When it breaks, the session is gone, as with a child that has died: whatever waits
-//! is settled, and the next request opens another. What belongs to which request `traffic` says.
+//! The stream is the session at the server. When it breaks, the session has ended, as with a child that has died: all
+//! requests in flight fail, and the next request opens another stream. `crate::pending` matches messages with requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,72 +17,72 @@ use tenure_session::port::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::events::Events;
+use super::events::UpstreamEvents;
 use super::link::refusal;
 use super::outage::{Fault, Reached};
 use crate::handshake::params_for;
-use crate::pending::{Sent, Traffic, gone};
-use crate::remote::http_client::{Answer, Door, Visit, may_pass};
-use crate::remote::notifications::Notes;
-use crate::remote::session_guard::part;
+use crate::pending::{PendingRequests, RequestGuard, gone};
+use crate::remote::http_client::{HttpAnswer, HttpClient, SessionHeaders, may_pass};
+use crate::remote::notifications::NotificationQueue;
+use crate::remote::session_guard::spawn_last;
 
 /// How long a server may take to name its endpoint.
 const FIRST: Duration = Duration::from_secs(5);
-/// How long it may take to post something that has no answer.
+/// How long it may take to post a message that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the end of the stream may be behind a connection that broke, or an answer behind its POST.
+/// How long after a broken connection the stream may still end, or after a failed POST its answer may still come.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Answers and cancellations that may wait to be posted.
+/// Capacity of the queue of answers and cancellations.
 const OUT: usize = 64;
 
 /// A stream that has named the endpoint.
-pub(super) struct Stream {
-    endpoint: Door,
-    events: Events,
+pub(super) struct SseStream {
+    endpoint: HttpClient,
+    events: UpstreamEvents,
 }
 
-/// Opens the stream; `None` if the server does not speak like this.
+/// Opens the stream; `None` if the server does not speak HTTP+SSE.
 ///
 /// # Errors
-/// When nothing can be said of how it speaks, or its endpoint is somewhere else.
-pub(super) async fn begin(door: &Door) -> Result<Option<Stream>, Fault> {
+/// When the transport cannot be detected, or the endpoint has another origin.
+pub(super) async fn begin(http: &HttpClient) -> Result<Option<SseStream>, Fault> {
     let named = async {
-        let mut events = match door.get(&Visit::default(), None).await? {
-            Answer::Stream(events) => events,
-            Answer::Refused(status, body) if may_pass(status) || matches!(status.as_u16(), 401 | 403) => {
-                return Err(Fault::Final(refusal(Answer::Refused(status, body))));
+        let mut events = match http.get(&SessionHeaders::default(), None).await? {
+            HttpAnswer::Stream(events) => events,
+            HttpAnswer::Refused(status, body) if may_pass(status) || matches!(status.as_u16(), 401 | 403) => {
+                return Err(Fault::Final(refusal(HttpAnswer::Refused(status, body))));
             }
             _ => return Ok(None),
         };
         Ok(events.endpoint().await.map(|name| (name, events)))
     };
-    // A server that speaks otherwise may have a stream here too, with nothing on it.
+    // A server of another transport may have a stream here too, without events.
     let Ok(named) = tokio::time::timeout(FIRST, named).await else { return Ok(None) };
     let Some((name, events)) = named? else { return Ok(None) };
-    Ok(Some(Stream { endpoint: door.at(&name).map_err(Fault::Final)?, events }))
+    Ok(Some(SseStream { endpoint: http.at(&name).map_err(Fault::Final)?, events }))
 }
 
 /// Opens a session on a stream.
-pub(super) async fn open(stream: Stream, open: &Open) -> Result<Opened, RpcError> {
-    let Stream { endpoint, events } = stream;
+pub(super) async fn open(stream: SseStream, open: &Open) -> Result<Opened, RpcError> {
+    let SseStream { endpoint, events } = stream;
     let (out, answers) = mpsc::channel(OUT);
-    let (notes, waiting) = Notes::new();
-    let talk = Arc::new(Talk {
+    let (notifications, waiting) = NotificationQueue::new();
+    let session = Arc::new(SseSession {
         endpoint: Arc::new(endpoint),
         outlet: open.outlet.clone(),
-        traffic: Arc::new(Traffic::new(open.outlet.clone(), out)),
-        notes,
+        pending: Arc::new(PendingRequests::new(open.outlet.clone(), out)),
+        notifications,
     });
     let tasks = [
-        spawn(read(events, Arc::clone(&talk))),
-        spawn(notify(Arc::clone(&talk), waiting)),
-        spawn(answer(Arc::clone(&talk), answers)),
+        spawn(read(events, Arc::clone(&session))),
+        spawn(notify(Arc::clone(&session), waiting)),
+        spawn(answer(Arc::clone(&session), answers)),
     ];
-    let link = SseLink { talk: Arc::clone(&talk), tasks: Mutex::new(Some(tasks)) };
+    let link = SseLink { session: Arc::clone(&session), tasks: Mutex::new(Some(tasks)) };
     let params = params_for(open);
     let body = message::write_request(&RequestId::from_number(0), &Method::Initialize, Some(&params));
-    let answer = talk.traffic.await_handshake();
-    let result = talk.exchange(body, Repeat::Safe, answer).await??;
+    let answer = session.pending.await_handshake();
+    let result = session.exchange(body, Repeat::Safe, answer).await??;
     Ok(Opened { link: Box::new(link), result })
 }
 
@@ -92,22 +92,23 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<(
 }
 
 /// The server as one session sees it.
-struct Talk {
-    endpoint: Arc<Door>,
+struct SseSession {
+    endpoint: Arc<HttpClient>,
     outlet: Outlet,
-    traffic: Arc<Traffic>,
-    /// A request waits for the notifications before it, so that it does not overtake them.
-    notes: Notes,
+    pending: Arc<PendingRequests>,
+    /// A request waits for earlier notifications, so that it does not overtake them.
+    notifications: NotificationQueue,
 }
 
-impl Talk {
-    /// Posts something that has no answer. A server that does not take it must not hold up what comes after it.
+impl SseSession {
+    /// Posts a message that has no answer. It has a timeout, so that a server that does not take it cannot delay later
+    /// messages.
     async fn say(&self, message: Bytes) {
         let post = post(Arc::clone(&self.endpoint), message);
         match tokio::time::timeout(PATIENCE, post).await {
-            Ok(Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) | Err(_)) => {}
-            Ok(Ok(Answer::Unknown)) => self.forgotten(),
-            Ok(Ok(Answer::Refused(status, _))) => {
+            Ok(Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Stream(_)) | Err(_)) => {}
+            Ok(Ok(HttpAnswer::Unknown)) => self.forgotten(),
+            Ok(Ok(HttpAnswer::Refused(status, _))) => {
                 tracing::warn!(url = self.endpoint.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {
@@ -119,8 +120,8 @@ impl Talk {
         }
     }
 
-    async fn request(&self, sent: &mut Sent, body: Bytes, repeat: Repeat) -> Reply {
-        self.notes.all_said().await?;
+    async fn request(&self, sent: &mut RequestGuard, body: Bytes, repeat: Repeat) -> Reply {
+        self.notifications.all_posted().await?;
         sent.is_taken = true;
         let answer = async { (&mut sent.answer).await.unwrap_or_else(|_| Err(gone())) };
         match self.exchange(body, repeat, answer).await {
@@ -132,8 +133,8 @@ impl Talk {
         }
     }
 
-    /// Posts a request and waits for its answer on the stream. As long as the stream is there, a request that the server
-    /// did not take is posted again, and so is any that it may have taken if that is safe.
+    /// Posts a request and waits for its answer on the stream. While the stream is open, retries a request that the
+    /// server did not take, and also one that it may have taken if that is safe.
     ///
     /// # Errors
     /// When the server did not take it.
@@ -146,34 +147,36 @@ impl Talk {
         let (mut answer, mut waits) = (std::pin::pin!(answer), self.endpoint.waits());
         loop {
             let mut post = Box::pin(post(Arc::clone(&self.endpoint), body.clone()));
-            // Side by side: some servers end the POST only when they have answered, and may ask something before that.
+            // Concurrently: some servers end the POST only after they have answered, and may ask something before that.
             let posted = tokio::select! {
                 biased;
                 reply = &mut answer => {
-                    // It is left to end by itself, so that its connection can be used again.
-                    part(async move { drop(post.await) });
+                    // Let the POST finish in the background, so that its connection can be reused.
+                    spawn_last(async move { drop(post.await) });
                     return Ok(reply);
                 }
                 posted = &mut post => posted,
             };
             let fault = match posted {
-                Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) => return Ok(answer.await),
-                Ok(Answer::Unknown) => {
+                Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Stream(_)) => {
+                    return Ok(answer.await);
+                }
+                Ok(HttpAnswer::Unknown) => {
                     self.forgotten();
                     return Err(RpcError::refused("The server has forgotten the session"));
                 }
                 Ok(answer) => return Err(refusal(answer)),
                 Err(fault) => fault,
             };
-            // When the server ends, the stream does too, but that may be seen later; only then is it known that the
-            // session is gone. The request may also have arrived before its connection broke.
+            // If the server has ended, the stream ends too, but we may see that later, and only then know that the
+            // session is lost. The request may also have arrived before its connection broke.
             match tokio::time::timeout(MOMENT, &mut answer).await {
-                Ok(Err(_)) if self.notes.is_over() => return Err(fault.into_error()),
+                Ok(Err(_)) if self.notifications.is_over() => return Err(fault.into_error()),
                 Ok(reply) => return Ok(reply),
                 Err(_) => {}
             }
             let away = match fault {
-                Fault::Away(away) if away.reached == Reached::Nobody || repeat == Repeat::Safe => away,
+                Fault::Away(away) if away.reached == Reached::NotSent || repeat == Repeat::Safe => away,
                 Fault::Away(away) => return Ok(Err(away.unrepeated())),
                 Fault::Final(error) => return Err(error),
             };
@@ -181,13 +184,13 @@ impl Talk {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 reply = &mut answer => {
-                    return if self.notes.is_over() { Err(away.error) } else { Ok(reply) };
+                    return if self.notifications.is_over() { Err(away.error) } else { Ok(reply) };
                 }
             }
         }
     }
 
-    /// The server does not know the session any more, though its stream is there.
+    /// The server has forgotten the session, though its stream is open.
     fn forgotten(&self) {
         tracing::info!(
             url = self.endpoint.place(),
@@ -197,52 +200,52 @@ impl Talk {
         self.outlet.link_lost();
     }
 
-    /// Nothing more is said or heard.
+    /// Ends the link: stops notifications and fails all requests in flight.
     fn over(&self) {
-        self.notes.end();
-        self.traffic.over(&gone());
+        self.notifications.end();
+        self.pending.over(&gone());
     }
 }
 
-/// Posts a message. The endpoint names the session, and so what is refused may be the session.
-async fn post(endpoint: Arc<Door>, message: Bytes) -> Result<Answer, Fault> {
-    Ok(endpoint.post(&Visit::default(), message).await?.within_session())
+/// Posts a message. The endpoint's URL names the session, so a refusal may mean that the session is unknown.
+async fn post(endpoint: Arc<HttpClient>, message: Bytes) -> Result<HttpAnswer, Fault> {
+    Ok(endpoint.post(&SessionHeaders::default(), message).await?.within_session())
 }
 
-/// Takes what the server says until the stream ends.
-async fn read(mut events: Events, talk: Arc<Talk>) {
+/// Reads the server's messages until the stream ends.
+async fn read(mut events: UpstreamEvents, session: Arc<SseSession>) {
     while let Some(event) = events.next().await {
         if let Some(Some(number)) = event.too_long {
-            talk.traffic.answer_is_too_long(number);
+            session.pending.answer_is_too_long(number);
         }
         let Some(data) = event.data else { continue };
-        for message in talk.endpoint.messages(&data) {
-            talk.traffic.hear(message).await;
+        for message in session.endpoint.messages(&data) {
+            session.pending.hear(message).await;
         }
     }
-    // First, so that whoever is told that the server is gone finds the session without one.
-    talk.outlet.link_lost();
-    talk.over();
+    // Before the calls fail: a caller that sees its call fail must find the session without a link.
+    session.outlet.link_lost();
+    session.over();
 }
 
 /// Posts notifications one after the other.
-async fn notify(talk: Arc<Talk>, mut waiting: mpsc::Receiver<Bytes>) {
+async fn notify(session: Arc<SseSession>, mut waiting: mpsc::Receiver<Bytes>) {
     while let Some(note) = waiting.recv().await {
-        talk.say(note).await;
-        talk.notes.said();
+        session.say(note).await;
+        session.notifications.posted();
     }
 }
 
 /// Posts answers to the server's questions, and cancellations.
-async fn answer(talk: Arc<Talk>, mut answers: mpsc::Receiver<Bytes>) {
+async fn answer(session: Arc<SseSession>, mut answers: mpsc::Receiver<Bytes>) {
     while let Some(answer) = answers.recv().await {
-        talk.say(answer).await;
+        session.say(answer).await;
     }
 }
 
 struct SseLink {
-    talk: Arc<Talk>,
-    /// The stream is among them: it closes, and with it the session there, when they end.
+    session: Arc<SseSession>,
+    /// The reader task holds the stream. When it ends, the stream closes, and with it the session at the server.
     tasks: Mutex<Option<[AbortOnDropHandle<()>; 3]>>,
 }
 
@@ -250,18 +253,18 @@ impl Link for SseLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let Call { request, context } = call;
         let context = Arc::new(context);
-        let mut sent = match self.talk.traffic.enter(&context) {
+        let mut sent = match self.session.pending.enter(&context) {
             Ok(sent) => sent,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let id = RequestId::from_number(sent.number);
         let body = message::write_request(&id, &request.method, request.params.as_ref());
-        let (talk, repeat) = (Arc::clone(&self.talk), params::repeat(&request.method));
+        let (session, repeat) = (Arc::clone(&self.session), params::repeat(&request.method));
         Box::pin(async move {
             tokio::select! {
                 biased;
-                reply = talk.request(&mut sent, body, repeat) => reply,
-                // The server is told when `sent` is dropped, as it is when the time is up.
+                reply = session.request(&mut sent, body, repeat) => reply,
+                // Dropping `sent` sends the cancellation, as it does after a timeout.
                 () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
             }
         })
@@ -269,8 +272,11 @@ impl Link for SseLink {
 
     fn notify(&self, notification: Notification) {
         let body = message::write_notification(&notification.method, notification.params.as_ref());
-        if !self.talk.notes.add(body) {
-            tracing::warn!(method = %notification.method, "the server upstream is behind; dropped a notification");
+        if !self.session.notifications.add(body) {
+            tracing::warn!(
+                method = %notification.method,
+                "the queue to the server upstream is full; dropped a notification"
+            );
         }
     }
 
@@ -282,7 +288,7 @@ impl Link for SseLink {
 
 impl SseLink {
     fn end(&self) {
-        self.talk.over();
+        self.session.over();
         *self.tasks.lock() = None;
     }
 }

@@ -1,4 +1,4 @@
-//! A link to a server elsewhere: the handshake, requests, notifications in their order, and its end.
+//! A link to a remote server: the handshake, requests, notifications in order, and the end.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -23,34 +23,34 @@ use super::listen::listen;
 use super::outage::{Away, Fault, Reached, Waits};
 use super::questions::{Questions, answer};
 use crate::handshake::params_for;
-use crate::remote::http_client::{Answer, Door, Visit, broken, error_of, refused_with};
-use crate::remote::notifications::Notes;
-use crate::remote::session_guard::{FAREWELL, Stay, part};
+use crate::remote::http_client::{HttpAnswer, HttpClient, SessionHeaders, broken, error_of, refused_with};
+use crate::remote::notifications::NotificationQueue;
+use crate::remote::session_guard::{FAREWELL, SessionGuard, spawn_last};
 
-/// How long it may take to post something that has no answer.
+/// How long it may take to post a message that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a request waits for the stream of what belongs to no request.
+/// How long a request waits for the listen stream to open.
 const HEAD_START: Duration = Duration::from_millis(500);
-/// How many pages of tools are looked through for one that may be called twice.
+/// How many pages of tools are searched for one that may be called twice.
 const MAX_PAGES: usize = 64;
-/// Errors of a server that speaks the stateless protocol, and so not the oldest transport.
+/// Error codes of a server that speaks the stateless protocol, and so does not speak the oldest transport.
 const NEWER: RangeInclusive<i64> = -32022..=-32020;
-/// The same server may not know `initialize` at all.
+/// Such a server may not know `initialize` at all.
 const METHOD_NOT_FOUND: i64 = -32601;
 
 /// The server as one session sees it.
 pub(super) struct Remote {
-    pub(super) door: Arc<Door>,
+    pub(super) http: Arc<HttpClient>,
     pub(super) outlet: Outlet,
-    pub(super) visit: Visit,
+    pub(super) session: SessionHeaders,
     next: AtomicU64,
-    /// A request waits for the notifications before it, so that it does not overtake them.
-    notes: Notes,
-    /// The stream of what belongs to no request is being opened. Requests wait for it: what the server says or asks on
-    /// it while there is none may be lost.
+    /// A request waits for earlier notifications, so that it does not overtake them.
+    notifications: NotificationQueue,
+    /// The listen stream is being opened. Requests wait for it, because messages that the server sends before the
+    /// stream is open may be lost.
     opening: watch::Sender<bool>,
-    /// Questions to the client under way.
+    /// Questions to the client in flight.
     pub(super) questions: Arc<Questions>,
     /// The server has forgotten the session.
     is_forgotten: AtomicBool,
@@ -59,7 +59,7 @@ pub(super) struct Remote {
 /// Why there is no session.
 pub(super) struct NotOpened {
     pub(super) fault: Fault,
-    /// The server takes no messages at this place; it may speak another transport.
+    /// The server takes no messages at this URL; it may speak another transport.
     pub(super) takes_no_post: bool,
 }
 
@@ -75,53 +75,55 @@ impl From<RpcError> for NotOpened {
     }
 }
 
-/// Opens a session there.
-pub(super) async fn open(door: &Arc<Door>, open: &Open) -> Result<Opened, NotOpened> {
+/// Opens a session at the server.
+pub(super) async fn open(http: &Arc<HttpClient>, open: &Open) -> Result<Opened, NotOpened> {
     #[derive(Deserialize)]
-    struct Answered {
+    struct AgreedVersion {
         #[serde(rename = "protocolVersion")]
         version: String,
     }
     let id = RequestId::from_number(0);
     let params = params_for(open);
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
-    let (response, mut stay) = Stay::begin(door, body).await?;
-    let result = match door.answer(response).await? {
-        Answer::Json(body) => outcome(door, &body, &id).unwrap_or_else(|| Err(no_answer()))?,
-        Answer::Stream(mut events) => loop {
+    let (response, mut guard) = SessionGuard::begin(http, body).await?;
+    let result = match http.answer(response).await? {
+        HttpAnswer::Json(body) => outcome(http, &body, &id).unwrap_or_else(|| Err(no_answer()))?,
+        HttpAnswer::Stream(mut events) => loop {
             let Some(event) = events.next().await else {
                 return Err(
                     Fault::Away(Away::broke_off("The server broke off its answer to initialize")).into()
                 );
             };
-            if let Some(outcome) = event.data.and_then(|data| outcome(door, &data, &id)) {
+            if let Some(outcome) = event.data.and_then(|data| outcome(http, &data, &id)) {
                 break outcome?;
             }
         },
         answer => {
-            let is_status =
-                matches!(&answer, Answer::Refused(status, _) if matches!(status.as_u16(), 400 | 404 | 405));
+            let is_status = match &answer {
+                HttpAnswer::Refused(status, _) => matches!(status.as_u16(), 400 | 404 | 405),
+                _ => false,
+            };
             let error = refusal(answer);
             let is_newer = NEWER.contains(&error.code()) || error.code() == METHOD_NOT_FOUND;
             return Err(NotOpened { takes_no_post: is_status && !is_newer, fault: Fault::Final(error) });
         }
     };
-    let answered = result.read::<Answered>().ok();
-    stay.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
-    let (notes, waiting) = Notes::new();
+    let answered = result.read::<AgreedVersion>().ok();
+    guard.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
+    let (notifications, waiting) = NotificationQueue::new();
     let (questions, answers) = Questions::new();
     let remote = Arc::new(Remote {
-        door: Arc::clone(door),
+        http: Arc::clone(http),
         outlet: open.outlet.clone(),
-        visit: stay.visit().clone(),
+        session: guard.session().clone(),
         next: AtomicU64::new(0),
-        notes,
+        notifications,
         opening: watch::Sender::new(false),
         questions,
         is_forgotten: AtomicBool::new(false),
     });
     let link = RemoteLink {
-        stay: Mutex::new(Some(stay)),
+        guard: Mutex::new(Some(guard)),
         speaker: spawn(speak(Arc::clone(&remote), waiting)),
         answerer: spawn(answer(Arc::clone(&remote), answers)),
         listener: Mutex::default(),
@@ -139,66 +141,68 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<(
 async fn speak(remote: Arc<Remote>, mut waiting: mpsc::Receiver<Bytes>) {
     while let Some(note) = waiting.recv().await {
         remote.say(note).await;
-        remote.notes.said();
+        remote.notifications.posted();
     }
 }
 
 impl Remote {
-    /// Posts something that has no answer. A server that does not take it must not hold up what comes after it.
+    /// Posts a message that has no answer. It has a timeout, so that a server that does not take it cannot delay later
+    /// messages.
     pub(super) async fn say(&self, message: Bytes) {
         let Ok(said) = tokio::time::timeout(PATIENCE, self.post_when_back(message)).await else {
-            tracing::warn!(url = self.door.place(), "the server upstream did not take a message in time");
+            tracing::warn!(url = self.http.place(), "the server upstream did not take a message in time");
             return;
         };
         match said {
-            Ok(Answer::Accepted | Answer::Json(_) | Answer::Stream(_)) => {}
-            Ok(Answer::Unknown) => self.forgotten(),
-            Ok(Answer::Refused(status, _)) => {
-                tracing::warn!(url = self.door.place(), %status, "the server upstream refused a message");
+            Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Stream(_)) => {}
+            Ok(HttpAnswer::Unknown) => self.forgotten(),
+            Ok(HttpAnswer::Refused(status, _)) => {
+                tracing::warn!(url = self.http.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {}
         }
     }
 
-    /// Posts something when the server is there. What may have reached it is not said twice.
-    async fn post_when_back(&self, message: Bytes) -> Result<Answer, Fault> {
-        let mut waits = self.door.waits();
+    /// Posts a message, and retries while the server is away. A message that may have reached the server is not sent
+    /// twice.
+    async fn post_when_back(&self, message: Bytes) -> Result<HttpAnswer, Fault> {
+        let mut waits = self.http.waits();
         loop {
-            let fault = match self.door.post(&self.visit, message.clone()).await {
+            let fault = match self.http.post(&self.session, message.clone()).await {
                 Err(fault) => fault,
                 said => return said,
             };
             let pause = match &fault {
-                Fault::Away(away) if away.reached == Reached::Nobody => waits.pause(away),
+                Fault::Away(away) if away.reached == Reached::NotSent => waits.pause(away),
                 Fault::Away(_) | Fault::Final(_) => None,
             };
             let Some(pause) = pause else { return Err(fault) };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.notes.ended() => return Err(fault),
+                () = self.notifications.ended() => return Err(fault),
             }
         }
     }
 
-    /// Whether the server has forgotten the session, by its answer to a ping. A GET that is refused does not say that: it
-    /// may be the stream that is missing. `false` if the server cannot be asked.
+    /// Asks the server with a ping whether it has forgotten the session. A refused GET does not prove that, because
+    /// only the stream may be missing. `false` if there is no answer.
     pub(super) async fn is_gone(&self) -> bool {
         let ping = message::write_request(&self.next_id(), &Method::Ping, None);
-        let answer = tokio::time::timeout(PATIENCE, self.door.post(&self.visit, ping)).await;
-        matches!(answer, Ok(Ok(Answer::Unknown)))
+        let answer = tokio::time::timeout(PATIENCE, self.http.post(&self.session, ping)).await;
+        matches!(answer, Ok(Ok(HttpAnswer::Unknown)))
     }
 
     fn next_id(&self) -> RequestId {
         RequestId::from_number(self.next.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// The server does not know the session any more. If there was none, it means something else by 404.
+    /// The server has forgotten the session. Without a session id, a 404 means something else.
     pub(super) fn forgotten(&self) {
-        if self.visit.session.is_none() {
+        if self.session.id.is_none() {
             return;
         }
         tracing::info!(
-            url = self.door.place(),
+            url = self.http.place(),
             session = self.outlet.session_label(),
             "the server upstream has forgotten the session"
         );
@@ -206,15 +210,15 @@ impl Remote {
         self.outlet.link_lost();
     }
 
-    /// The same, in the middle of a request that it may have carried out.
+    /// The same, during a request that the server may have carried out.
     pub(super) fn lost(&self) -> RpcError {
         self.forgotten();
         broken("The server has forgotten the session")
     }
 
-    /// Sends a request, again and again while the server is away and that is safe.
+    /// Sends a request, and retries while the server is away and a retry is safe.
     async fn request(self: Arc<Self>, request: Request, context: Arc<CallContext>) -> Reply {
-        let (mut waits, mut is_safe) = (self.door.waits(), false);
+        let (mut waits, mut is_safe) = (self.http.waits(), false);
         loop {
             let away = match self.attempt(&request, &context).await {
                 Ok(reply) => return reply,
@@ -225,15 +229,15 @@ impl Remote {
         }
     }
 
-    /// A request of our own, in the middle of another.
+    /// Sends a request of our own, during a client's request.
     fn inquire(self: &Arc<Self>, request: Request, context: CallContext) -> BoxFuture<Reply> {
         Box::pin(Arc::clone(self).request(request, Arc::new(context)))
     }
 
-    /// Waits for a server that is away, until a request may be sent again.
+    /// Waits until a request may be sent again to a server that is away.
     ///
     /// # Errors
-    /// When it must not be, or the patience is over.
+    /// When the request must not be sent again, or the patience is over.
     async fn wait(
         self: &Arc<Self>,
         request: &Request,
@@ -242,7 +246,7 @@ impl Remote {
         is_safe: &mut bool,
     ) -> Result<(), RpcError> {
         let repeat = match away.reached {
-            Reached::Nobody => Repeat::Safe,
+            Reached::NotSent => Repeat::Safe,
             Reached::Perhaps | Reached::Server if *is_safe => Repeat::Safe,
             Reached::Perhaps | Reached::Server => params::repeat(&request.method),
         };
@@ -252,22 +256,25 @@ impl Remote {
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            // The session gets another link, and decides what to repeat on that.
-            () = self.notes.ended() => return Err(away.error),
+            // The session opens another link and decides which requests to repeat on it.
+            () = self.notifications.ended() => return Err(away.error),
         }
         if repeat == Repeat::AskTool {
             if !self.may_be_called_twice(request).await {
-                // The next server of the session can say it.
+                // If the session is lost, it asks the server again over its next link.
                 let is_lost = self.is_forgotten.load(Ordering::Acquire);
                 return Err(if is_lost { away.error } else { away.unrepeated() });
             }
             *is_safe = true;
         }
-        tracing::info!(method = %request.method, url = self.door.place(), "sent again to a server that was away");
+        tracing::info!(
+            method = %request.method, url = self.http.place(),
+            "sending a request again to a server that was away"
+        );
         Ok(())
     }
 
-    /// Whether the tool that is called says that calling it twice does no harm.
+    /// Whether the called tool is declared safe to call twice.
     async fn may_be_called_twice(self: &Arc<Self>, call: &Request) -> bool {
         let Some(name) = params::tool_name(call.params.as_ref()) else { return false };
         let mut params = RawJson::EMPTY_OBJECT;
@@ -287,22 +294,24 @@ impl Remote {
     }
 
     async fn attempt(self: &Arc<Self>, request: &Request, context: &Arc<CallContext>) -> Result<Reply, Away> {
-        if let Err(over) = self.notes.all_said().await {
+        if let Err(over) = self.notifications.all_posted().await {
             return Ok(Err(over));
         }
         if *self.opening.borrow() {
             let mut opening = self.opening.subscribe();
             if tokio::time::timeout(HEAD_START, opening.wait_for(|opening| !opening)).await.is_err() {
-                // Some servers say nothing at all until there is something on it; they are waited for once.
+                // Some servers send no response head until the first message. Wait for them only once.
                 self.opened();
             }
         }
-        // One of its own for every attempt: the server may still work on the last.
+        // A new id for every attempt: the server may still work on the last one.
         let id = self.next_id();
         let body = message::write_request(&id, &request.method, request.params.as_ref());
-        let mut unanswered = Unanswered { remote: Arc::clone(self), id: id.clone(), is_answered: false };
+        let mut unanswered =
+            UnansweredRequest { remote: Arc::clone(self), id: id.clone(), is_answered: false };
         let reply = self.post(&id, body, context).await;
-        unanswered.is_answered = reply.as_ref().map_or_else(|away| away.reached == Reached::Nobody, |_| true);
+        unanswered.is_answered =
+            reply.as_ref().map_or_else(|away| away.reached == Reached::NotSent, |_| true);
         reply
     }
 
@@ -312,21 +321,21 @@ impl Remote {
         body: Bytes,
         context: &Arc<CallContext>,
     ) -> Result<Reply, Away> {
-        let answer = match self.door.post(&self.visit, body).await {
+        let answer = match self.http.post(&self.session, body).await {
             Ok(answer) => answer,
             Err(Fault::Away(away)) => return Err(away),
             Err(Fault::Final(error)) => return Ok(Err(error)),
         };
         Ok(match answer {
-            Answer::Json(body) => self.hear(&body, id, context).await.unwrap_or_else(|| Err(no_answer())),
-            Answer::Stream(events) => return self.follow(events, id, context).await,
-            Answer::Unknown if self.visit.session.is_some() => {
+            HttpAnswer::Json(body) => self.hear(&body, id, context).await.unwrap_or_else(|| Err(no_answer())),
+            HttpAnswer::Stream(events) => return self.follow(events, id, context).await,
+            HttpAnswer::Unknown if self.session.id.is_some() => {
                 self.forgotten();
                 Err(RpcError::refused("The server has forgotten the session"))
             }
             answer => Err(match refusal(answer) {
                 error if NEWER.contains(&error.code()) => {
-                    // Another server has taken its place. It did not take the request, and the way to it is another.
+                    // A stateless server has replaced this one. It refused the request, and needs another kind of link.
                     self.outlet.link_lost();
                     RpcError::refused("The server no longer keeps sessions")
                 }
@@ -335,70 +344,73 @@ impl Remote {
         })
     }
 
-    /// The stream of what belongs to no request is there, or will not be.
+    /// The listen stream is open, or will not open. Wakes the waiting requests.
     pub(super) fn opened(&self) {
         self.opening.send_if_modified(std::mem::take);
     }
 
-    /// Resolves when the link has ended and the server has had time to end its answers.
+    /// Resolves when the link has ended and the server has had time to finish its answers.
     async fn left_behind(&self) {
-        self.notes.ended().await;
+        self.notifications.ended().await;
         tokio::time::sleep(FAREWELL).await;
     }
 }
 
-/// A request that the server may be working on. Nobody waits for it once this is dropped, and the server is told.
-struct Unanswered {
+/// A request that the server may be working on. Dropping it before it is answered sends a cancellation.
+struct UnansweredRequest {
     remote: Arc<Remote>,
     id: RequestId,
     is_answered: bool,
 }
 
-impl Drop for Unanswered {
+impl Drop for UnansweredRequest {
     fn drop(&mut self) {
         if self.is_answered {
             return;
         }
         let remote = Arc::clone(&self.remote);
-        let note = message::write_cancelled(&self.id, "nobody waits for the answer any more");
-        match remote.notes.is_over() {
-            // The end of its session says it all.
-            true if remote.visit.session.is_some() => {}
-            true => part(async move { remote.say(note).await }),
-            false if remote.notes.add(note) => {}
+        let note = message::write_cancelled(&self.id, "the client no longer waits for the answer");
+        match remote.notifications.is_over() {
+            // The end of the session cancels the request.
+            true if remote.session.id.is_some() => {}
+            true => spawn_last(async move { remote.say(note).await }),
+            false if remote.notifications.add(note) => {}
             false => {
-                tracing::warn!(url = remote.door.place(), "the server upstream is behind; cannot cancel")
+                tracing::warn!(
+                    url = remote.http.place(),
+                    "the queue to the server upstream is full; cannot cancel a request"
+                )
             }
         }
     }
 }
 
-/// How a request ended, if what came says it. What else the server says before the session has begun has no place to go.
-fn outcome(door: &Door, data: &Bytes, id: &RequestId) -> Option<Reply> {
-    door.messages(data).into_iter().find_map(|message| match message {
+/// The outcome of request `id`, if the data contains it. Other messages are dropped: the session has not begun yet.
+fn outcome(http: &HttpClient, data: &Bytes, id: &RequestId) -> Option<Reply> {
+    http.messages(data).into_iter().find_map(|message| match message {
         Message::Response(response) if response.id == *id => Some(response.outcome),
         _ => None,
     })
 }
 
 pub(super) fn no_answer() -> RpcError {
-    broken("The server's answer is not an answer")
+    broken("The server's answer is not a response to the request")
 }
 
-/// The error for an answer that is none: the server's own, if it sent one.
-pub(super) fn refusal(answer: Answer) -> RpcError {
+/// The error for an HTTP answer without a response: the server's own error, if it sent one.
+pub(super) fn refusal(answer: HttpAnswer) -> RpcError {
     match answer {
-        Answer::Refused(status, body) => error_of(&body).unwrap_or_else(|| refused_with(status)),
-        Answer::Unknown => broken("The server has forgotten the session"),
-        Answer::Accepted => broken("The server took the request and gave no answer"),
-        Answer::Json(_) | Answer::Stream(_) => no_answer(),
+        HttpAnswer::Refused(status, body) => error_of(&body).unwrap_or_else(|| refused_with(status)),
+        HttpAnswer::Unknown => broken("The server has forgotten the session"),
+        HttpAnswer::Accepted => broken("The server took the request and gave no answer"),
+        HttpAnswer::Json(_) | HttpAnswer::Stream(_) => no_answer(),
     }
 }
 
 struct RemoteLink {
     remote: Arc<Remote>,
-    /// Until it is closed.
-    stay: Mutex<Option<Stay>>,
+    /// `None` once the link is closed.
+    guard: Mutex<Option<SessionGuard>>,
     speaker: AbortOnDropHandle<()>,
     answerer: AbortOnDropHandle<()>,
     listener: Mutex<Option<AbortOnDropHandle<()>>>,
@@ -421,14 +433,17 @@ impl Link for RemoteLink {
     fn notify(&self, notification: Notification) {
         let begun = notification.method == Method::Initialized;
         let body = message::write_notification(&notification.method, notification.params.as_ref());
-        if !self.remote.notes.add(body) {
-            tracing::warn!(method = %notification.method, "the server upstream is behind; dropped a notification");
+        if !self.remote.notifications.add(body) {
+            tracing::warn!(
+                method = %notification.method,
+                "the queue to the server upstream is full; dropped a notification"
+            );
         }
         if begun {
             self.remote.opening.send_replace(true);
             let remote = Arc::clone(&self.remote);
             let listener = spawn(async move {
-                if remote.notes.all_said().await.is_ok() {
+                if remote.notifications.all_posted().await.is_ok() {
                     listen(remote).await;
                 }
             });
@@ -438,14 +453,14 @@ impl Link for RemoteLink {
 
     fn close(&self) -> BoxFuture<()> {
         self.end();
-        let (remote, stay) = (Arc::clone(&self.remote), self.stay.lock().take());
+        let (remote, guard) = (Arc::clone(&self.remote), self.guard.lock().take());
         let speaker = self.speaker.abort_handle();
         Box::pin(async move {
-            // Cancellations may still wait, and to many servers the end of a session does not say the same.
-            drop(tokio::time::timeout(FAREWELL, remote.notes.drained()).await);
+            // Post waiting cancellations first: many servers do not cancel requests when their session ends.
+            drop(tokio::time::timeout(FAREWELL, remote.notifications.drained()).await);
             speaker.abort();
-            if let Some(stay) = stay {
-                stay.end().await;
+            if let Some(guard) = guard {
+                guard.end().await;
             }
         })
     }
@@ -453,7 +468,7 @@ impl Link for RemoteLink {
 
 impl RemoteLink {
     fn end(&self) {
-        self.remote.notes.end();
+        self.remote.notifications.end();
         *self.listener.lock() = None;
         self.remote.questions.end();
         self.answerer.abort();

@@ -1,7 +1,7 @@
-//! What belongs to no request: a stream that stays open, and is opened again when it breaks.
+//! The listen stream: it stays open for messages that belong to no request, and is reopened when it breaks.
 //!
-//! A server need not have one, and says so with any refusal that does not pass. Once there was a stream, 404 may mean that
-//! the session is gone; then the server is asked. Streams that bring nothing are opened again less and less often.
+//! A server need not have one, and says so with any permanent refusal. Once the stream has been open, a 404 may mean
+//! that the session is lost, so we ask the server with a ping. Streams without events are reopened with back-off.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use tokio::time::Instant;
 
 use super::link::Remote;
 use crate::jitter::jitter;
-use crate::remote::http_client::{Answer, may_pass, resume_after};
+use crate::remote::http_client::{HttpAnswer, may_pass, resume_after};
 
-/// The pause after a stream that was good, unless the server says, and after the first failure.
+/// The pause after a good stream, unless the server sets one, and after the first failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// The longest after failures.
+/// The longest pause after failures.
 const LONGEST: Duration = Duration::from_secs(30);
-/// A stream that stayed open this long was good, also if nothing came on it.
+/// A stream that stayed open this long was good, even without events.
 const STEADY: Duration = Duration::from_secs(5);
 
 /// Listens until the link ends, or the server says that it has no such stream.
 pub(super) async fn listen(remote: Arc<Remote>) {
     let (mut last, mut pauses, mut has_been_open) = (None, Pauses::default(), false);
     loop {
-        // After an id that cannot be sent, the stream is opened anew.
+        // If the last id cannot be a header, a new stream is opened instead.
         let after = last.as_deref().and_then(resume_after);
-        let answer = remote.door.get(&remote.visit, after).await;
+        let answer = remote.http.get(&remote.session, after).await;
         remote.opened();
         let pause = match answer {
-            Ok(Answer::Stream(mut events)) => {
+            Ok(HttpAnswer::Stream(mut events)) => {
                 has_been_open = true;
                 let (began, mut has_come) = (Instant::now(), false);
                 while let Some(event) = events.next().await {
                     has_come = true;
                     last = event.id.or(last);
                     let Some(data) = event.data else { continue };
-                    for message in remote.door.messages(&data) {
+                    for message in remote.http.messages(&data) {
                         hear(&remote, message).await;
                     }
                 }
@@ -46,23 +46,23 @@ pub(super) async fn listen(remote: Arc<Remote>) {
                     false => pauses.after_failure(),
                 }
             }
-            // Many servers say 404 where they have nothing that answers GET. Should it be the session that is gone, the
-            // next POST is told so.
-            Ok(Answer::Unknown) if !has_been_open => return,
-            Ok(Answer::Unknown) => {
+            // Many servers answer 404 if they do not support GET. If the session is lost instead, the next POST will
+            // show it.
+            Ok(HttpAnswer::Unknown) if !has_been_open => return,
+            Ok(HttpAnswer::Unknown) => {
                 if remote.is_gone().await {
-                    // The next request gets another session; until then there is nothing to hear.
+                    // The next request opens another session; until then there is no stream.
                     remote.forgotten();
                     return;
                 }
-                // Then it may be the event that is not known any more.
+                // The server may have forgotten the event id, so open a new stream.
                 last = None;
                 pauses.after_failure()
             }
-            // No such stream here.
-            Ok(Answer::Refused(status, _)) if !may_pass(status) => return,
-            Ok(Answer::Accepted | Answer::Json(_)) => return,
-            Ok(Answer::Refused(..)) | Err(_) => pauses.after_failure(),
+            // The server has no listen stream.
+            Ok(HttpAnswer::Refused(status, _)) if !may_pass(status) => return,
+            Ok(HttpAnswer::Accepted | HttpAnswer::Json(_)) => return,
+            Ok(HttpAnswer::Refused(..)) | Err(_) => pauses.after_failure(),
         };
         tokio::time::sleep(pause).await;
     }
@@ -97,7 +97,7 @@ async fn hear(remote: &Arc<Remote>, message: Message) {
         }
         Message::Notification(told) => {
             if let Err(error) = remote.outlet.notify(&told.method, told.params.as_ref()).await {
-                tracing::debug!(method = %told.method, %error, "could not pass a message on");
+                tracing::debug!(method = %told.method, %error, "could not pass on a message");
             }
         }
         Message::Request(asked) => {

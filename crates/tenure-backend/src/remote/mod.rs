@@ -1,27 +1,35 @@
-//! MCP servers elsewhere, reached over Streamable HTTP, or over the HTTP+SSE that came before it (`detect`).
+//! Remote MCP servers, reached over Streamable HTTP or over its predecessor HTTP+SSE (`detect`).
 //!
-//! A session of ours has a session there. Requests are posted one by one; an answer is JSON or a stream of events,
-//! which is read as the HTML standard says (`sse`, `events`) and resumed if it breaks off (`follow`). What belongs to
-//! no request comes on a stream of its own (`listen`). A server that has forgotten the session says 404: the link is then lost, and the runtime opens
-//! another and repeats what was refused. Notifications keep their place among the requests (`notifications`), what the
-//! server asks of the client is bounded (`questions`), and whatever becomes of a session here, the one there is ended
-//! (`session_guard`). A server that is away is waited for (`outage`). Nothing of the client's own credentials is passed on.
-//! Over HTTP+SSE a session there is one stream, and lives as long as that (`http_sse`).
+//! Each of our sessions has a session at the server (`link`). Every request is a POST. Its answer is JSON or a stream
+//! of events, which we parse as the HTML standard says (`sse`, `events`) and resume if it breaks (`follow`). Messages
+//! that belong to no request come on a stream of their own (`listen`). A server that has forgotten the session answers
+//! 404: the link is then lost, and the runtime opens another one and repeats the refused requests. Notifications keep
+//! their order among the requests (`notifications`), the server's questions to the client are bounded (`questions`),
+//! and the session at the server always ends with ours (`session_guard`). While a server is away, requests wait for it
+//! (`outage`). The client's own credentials are never passed on. Over HTTP+SSE the session at the server is one
+//! stream, and lives as long as that stream (`http_sse`).
 //!
-//! All that is for servers with sessions. Requests without one, of the modern era, are posted as they are ([`modern`]).
+//! All this is for servers with sessions. Requests without a session, of the modern era, are posted as they are
+//! ([`modern`]).
 
 mod detect;
-mod events;
-mod follow;
-mod http_client;
-mod http_sse;
+
 mod link;
+
+mod follow;
 mod listen;
-pub mod modern;
 mod notifications;
-mod outage;
 mod questions;
 mod session_guard;
+
+mod http_sse;
+
+pub mod modern;
+
+mod http_client;
+mod outage;
+
+mod events;
 mod sse;
 
 use std::sync::Arc;
@@ -33,22 +41,22 @@ use tenure_session::port::BoxFuture;
 
 pub use self::modern::RemoteResponder;
 
-use crate::remote::detect::Manner;
-use crate::remote::http_client::Door;
+use crate::remote::detect::TransportDetector;
+use crate::remote::http_client::HttpClient;
 
-/// Where the server is, and how it is talked to.
+/// The address of a remote server, and how to reach it.
 #[derive(Clone)]
 pub struct Upstream {
     /// Its endpoint.
     pub url: String,
     /// Headers that go with every request, such as its own credentials.
     pub headers: Vec<(String, String)>,
-    /// How long a connection may take.
+    /// How long it may take to connect.
     pub connect_timeout: Duration,
-    /// The largest message from it.
+    /// The largest message that we take from it.
     pub max_message_bytes: usize,
-    /// How long it is waited for while it is away. Should be less than the session waits for its link, which otherwise does
-    /// not hear why it failed. Zero: requests fail at once.
+    /// How long requests wait for a server that is away. Should be less than the session's timeout for opening a link;
+    /// otherwise the session times out before it gets the server's error. Zero: requests fail at once.
     pub patience: Duration,
 }
 
@@ -73,38 +81,41 @@ impl std::fmt::Debug for Upstream {
     }
 }
 
-/// A backend that opens a session at a server elsewhere for every session of ours.
+/// A backend that opens a session at a remote server for each of our sessions.
 pub struct RemoteBackend {
-    door: Arc<Door>,
-    manner: Arc<Manner>,
+    http: Arc<HttpClient>,
+    detector: Arc<TransportDetector>,
 }
 
 impl RemoteBackend {
     /// A backend in front of this server.
     ///
     /// # Errors
-    /// When the URL or a header makes no sense.
+    /// When the URL or a header is invalid.
     pub fn new(upstream: &Upstream) -> Result<Self, String> {
-        Ok(Self { door: Arc::new(Door::new(upstream)?), manner: Arc::new(Manner::unknown()) })
+        Ok(Self {
+            http: Arc::new(HttpClient::new(upstream)?),
+            detector: Arc::new(TransportDetector::unknown()),
+        })
     }
 
-    /// The other half of the same server, for requests without a session. Both share their connections. Whether the
-    /// server is of that era is for the server to say; see [`tenure_session::backend::probe`].
+    /// The responder of the same server, for requests without a session. Both share their connections. Only the server
+    /// itself can say whether it knows that era; see [`tenure_session::backend::probe`].
     pub fn modern(&self) -> RemoteResponder {
-        RemoteResponder::at(Arc::clone(&self.door))
+        RemoteResponder::at(Arc::clone(&self.http))
     }
 }
 
 impl Backend for RemoteBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
-        let (door, manner) = (Arc::clone(&self.door), Arc::clone(&self.manner));
-        Box::pin(async move { manner.open(&door, open).await })
+        let (http, detector) = (Arc::clone(&self.http), Arc::clone(&self.detector));
+        Box::pin(async move { detector.open(&http, open).await })
     }
 }
 
 impl std::fmt::Debug for RemoteBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RemoteBackend").field(&self.door.place()).finish()
+        f.debug_tuple("RemoteBackend").field(&self.http.place()).finish()
     }
 }
 

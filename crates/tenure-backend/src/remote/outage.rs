@@ -1,8 +1,8 @@
-//! A server that is away is waited for: how long, with which pauses, and which requests are sent again.
+//! How requests wait for a server that is away: how long, and with which pauses.
 //!
 //! An outage begins with the first request that finds the server away and ends with the first answer. All requests to
-//! the server share its clock: once it has lasted longer than the patience, requests fail at once, as those to a child do
-//! that is known not to come up. Otherwise a server that is gone for good would hold up everything that asks it.
+//! the server share this clock: once the outage has lasted longer than the patience, requests fail at once. Otherwise
+//! a server that is down for good would delay every request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,42 +17,42 @@ use crate::jitter::jitter;
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How often a request is sent again whose answer broke off. Not often: it may be the request that ends the server.
+/// How often a request is retried after its answer broke off. Not often: the request itself may crash the server.
 const MAX_BROKEN_OFF: u32 = 3;
 
-/// Whether the server is away, as all who ask it have found.
+/// Whether the server is away, as seen by all requests to it.
 pub(super) struct Outage {
     patience: Duration,
-    /// Looked at with every answer, so it is not behind the lock.
+    /// Read with every answer, so it is outside of the lock.
     is_on: AtomicBool,
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<OutageSpan>>,
 }
 
 #[derive(Clone, Copy)]
-struct Seen {
+struct OutageSpan {
     since: Instant,
     last: Instant,
 }
 
-/// Why a request has no answer, where another attempt may have one.
+/// Why a request has no answer, when a retry may have one.
 #[derive(Clone, Debug)]
 pub(super) struct Away {
     /// The error for a request that does not wait any longer.
     pub(super) error: RpcError,
     pub(super) reached: Reached,
-    /// The status that came in place of an answer.
+    /// The HTTP status that came instead of an answer.
     pub(super) status: Option<u16>,
-    /// The error is the server's own.
+    /// The server itself sent the error.
     pub(super) is_own: bool,
-    /// How long the server wants to be left alone.
+    /// The pause that the server asks for.
     pub(super) retry_after: Option<Duration>,
 }
 
 /// How far a request got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reached {
-    /// It was not sent.
-    Nobody,
+    /// The request was not sent.
+    NotSent,
     /// The server may have carried it out.
     Perhaps,
     /// The same, and the server had begun to answer.
@@ -114,25 +114,25 @@ impl Outage {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// A request has found the server away; returns until when it is waited for.
+    /// A request has found the server away. Returns when requests stop waiting.
     fn goes_on(&self) -> Instant {
         let now = Instant::now();
         let mut seen = self.seen.lock();
-        // One that was not looked at for long may have ended since, without a request that could have noticed.
+        // If the last failure is long ago, the outage may have ended without a request that noticed. Start a new one.
         let forgotten = self.patience.max(2 * LONGEST);
         let since = seen.filter(|seen| now - seen.last <= forgotten).map_or(now, |seen| seen.since);
-        *seen = Some(Seen { since, last: now });
+        *seen = Some(OutageSpan { since, last: now });
         self.is_on.store(true, Ordering::Relaxed);
         since + self.patience
     }
 
-    /// The waits of one request.
+    /// The retry state of one request.
     pub(super) fn waits(&self) -> Waits<'_> {
         Waits { outage: self, until: None, failures: 0, broken_off: 0 }
     }
 }
 
-/// How one request waits for the server.
+/// The retry state of one request.
 pub(super) struct Waits<'a> {
     outage: &'a Outage,
     until: Option<Instant>,
@@ -141,14 +141,14 @@ pub(super) struct Waits<'a> {
 }
 
 impl Waits<'_> {
-    /// How long to wait before the request is sent again; `None` if it is not.
+    /// How long to wait before the retry; `None` if there is no retry.
     pub(super) fn pause(&mut self, away: &Away) -> Option<Duration> {
         if away.reached == Reached::Server {
             self.broken_off += 1;
             if self.broken_off > MAX_BROKEN_OFF {
                 return None;
             }
-            // It was there until now, so whatever was waited for before is over.
+            // The server had answered, so the earlier outage is over. Start counting again.
             (self.until, self.failures) = (None, 0);
         }
         let until = self.outage.goes_on();
@@ -178,7 +178,7 @@ mod tests {
 
     async fn waited(outage: &Outage) -> Duration {
         let (began, mut waits) = (Instant::now(), outage.waits());
-        while let Some(pause) = waits.pause(&away(Reached::Nobody)) {
+        while let Some(pause) = waits.pause(&away(Reached::NotSent)) {
             assert!(!pause.is_zero() && pause <= LONGEST, "{pause:?}");
             tokio::time::sleep(pause).await;
         }
@@ -205,7 +205,7 @@ mod tests {
             |seconds| Away { retry_after: Some(Duration::from_secs(seconds)), ..away(Reached::Perhaps) };
         let mut waits = outage.waits();
         assert_eq!(waits.pause(&asking(7)), Some(Duration::from_secs(7)));
-        assert_eq!(waits.pause(&asking(31)), None, "longer than anybody waits");
+        assert_eq!(waits.pause(&asking(31)), None, "longer than the patience");
     }
 
     #[tokio::test(start_paused = true)]
@@ -213,7 +213,7 @@ mod tests {
         let outage = Outage::new(PATIENCE);
         let mut waits = outage.waits();
         for _ in 0..MAX_BROKEN_OFF {
-            // However long the server worked on it.
+            // The time that the server works on a request does not count.
             tokio::time::advance(2 * PATIENCE).await;
             outage.ends("here");
             assert!(waits.pause(&away(Reached::Server)).is_some());
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn an_error_says_whether_a_request_may_have_been_carried_out() {
         for (reached, reason) in [
-            (Reached::Nobody, Reason::BackendUnavailable),
+            (Reached::NotSent, Reason::BackendUnavailable),
             (Reached::Perhaps, Reason::Interrupted),
             (Reached::Server, Reason::Interrupted),
         ] {

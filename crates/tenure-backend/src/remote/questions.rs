@@ -1,7 +1,7 @@
-//! What the server asks of the client: so many questions at once, and a few answers posted side by side.
+//! The server's questions to the client: a limited number in flight, and a few answers posted concurrently.
 //!
-//! A server can ask as fast as it can write, and need not take an answer. Without bounds each question would cost a task
-//! and each answer a connection, until there are none left for others.
+//! A server can ask as fast as it can write, and need not take answers. Without limits each question would cost a task
+//! and each answer a connection, until none are left for other sessions.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::link::Remote;
 
-/// Questions that may be under way at once. Beyond that they are refused.
+/// Questions that may be in flight at once. Further questions are refused.
 const QUESTIONS: usize = 128;
-/// Answers that may wait to be posted; questions whose answer finds no room stay under way.
+/// Capacity of the queue of answers. When it is full, a question stays in flight until its answer has room.
 const WAITING: usize = 64;
-/// Answers that are posted at once. More than one: a server may be slow to take one, and wait for another.
+/// Answers that are posted at once. More than one, because a server may block one answer until it gets another.
 const AT_ONCE: usize = 4;
 
 pub(super) struct Questions {
     answers: mpsc::Sender<Bytes>,
-    state: Mutex<State>,
+    state: Mutex<QuestionsState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// By the server's id for them; dropping one withdraws it.
+struct QuestionsState {
+    /// By the server's id; dropping a handle withdraws the question.
     asking: HashMap<RequestId, AbortOnDropHandle<()>>,
-    /// The server has been refused some, which is said once.
+    /// A question was refused before, so the log has the warning already.
     asks_too_much: bool,
-    /// The link has ended. Whatever is asked now has nobody who would withdraw it.
+    /// The link has ended. A question that is added now would never be withdrawn.
     is_over: bool,
 }
 
@@ -43,7 +43,7 @@ impl Questions {
         (Arc::new(Self { answers, state: Mutex::default() }), waiting)
     }
 
-    /// Takes a question, which `ask` finds the answer to.
+    /// Adds a question; `ask` gets its answer.
     pub(super) fn take(self: &Arc<Self>, id: RequestId, ask: impl Future<Output = Reply> + Send + 'static) {
         let mut state = self.state.lock();
         if state.is_over {
@@ -59,31 +59,34 @@ impl Questions {
         let asking = tokio::spawn(async move {
             let answer = message::write_response(&own, &ask.await);
             let Ok(room) = questions.answers.reserve().await else { return };
-            // First, since the server may use the id again as soon as it has the answer. This aborts the task that it
-            // is in, so nothing may be awaited after it.
+            // Before `send`, since the server may reuse the id as soon as it has the answer. This aborts our own task,
+            // so there must be no await after it.
             questions.state.lock().asking.remove(&own);
             room.send(answer);
         });
         state.asking.insert(id, AbortOnDropHandle::new(asking));
     }
 
-    /// The server has asked too much already. If it does not take answers either, it gets none.
+    /// Refuses a question beyond the limit. If the queue is full as well, the server gets no answer.
     fn refuse(&self, id: &RequestId, is_first: bool) {
         if is_first {
-            tracing::warn!(limit = QUESTIONS, "the server upstream asks more than may be under way");
+            tracing::warn!(
+                limit = QUESTIONS,
+                "the server upstream has too many questions in flight; refused"
+            );
         }
         let error = RpcError::of(Reason::TooManyRequests, "As many questions are under way as may be");
         let _ = self.answers.try_send(message::write_error(Some(id), &error));
     }
 
-    /// The server takes a question back.
+    /// The server withdraws a question.
     pub(super) fn withdrawn(&self, params: Option<&RawJson>) {
         if let Some(id) = params::cancelled_id(params) {
             self.state.lock().asking.remove(&id);
         }
     }
 
-    /// The link ends: nobody wants to know any more. The questions hold what holds them.
+    /// The link ends: withdraws all questions. Without this they would leak, because their tasks hold an `Arc` of this.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.is_over = true;
@@ -91,7 +94,7 @@ impl Questions {
     }
 }
 
-/// Posts answers, a few at once.
+/// Posts answers, a few at a time.
 pub(super) async fn answer(remote: Arc<Remote>, mut waiting: mpsc::Receiver<Bytes>) {
     let answers = stream::poll_fn(|context| waiting.poll_recv(context));
     answers.for_each_concurrent(AT_ONCE, |answer| remote.say(answer)).await;

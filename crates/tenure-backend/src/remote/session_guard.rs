@@ -1,4 +1,4 @@
-//! A session at the server, which is ended there when nobody holds it any more.
+//! Ends a session at the server when its guard is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use http::HeaderValue;
 use reqwest::Response;
 use tokio_util::sync::CancellationToken;
 
-use crate::remote::http_client::{Door, Visit, broken, session_in};
+use crate::remote::http_client::{HttpClient, SessionHeaders, broken, session_in};
 use crate::remote::outage::Fault;
 
-/// How long the end of a session there may take.
+/// How long the DELETE of a session may take.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
-/// How long a server may take to name a session after nobody wants it any more.
+/// How long we wait for the session's id after the caller has given up, in order to end the session.
 const LATE: Duration = Duration::from_secs(60);
 
-/// Ends the session when dropped: a handshake may fail or be given up after the server has named one.
-pub(super) struct Stay {
-    door: Arc<Door>,
-    visit: Visit,
+/// Ends the session when dropped: a handshake may fail or be given up after the server has named a session.
+pub(super) struct SessionGuard {
+    http: Arc<HttpClient>,
+    session: SessionHeaders,
 }
 
-impl Stay {
-    /// Posts `initialize`. Whatever session the server names is ended, also if nobody waits for its name any more.
-    pub(super) async fn begin(door: &Arc<Door>, initialize: Bytes) -> Result<(Response, Self), Fault> {
-        let (waited_for, door) = (CancellationToken::new(), Arc::clone(door));
+impl SessionGuard {
+    /// Posts `initialize`. Runs in a task of its own, so that a session is ended even if the caller gives up before the
+    /// server has named it.
+    pub(super) async fn begin(http: &Arc<HttpClient>, initialize: Bytes) -> Result<(Response, Self), Fault> {
+        let (waited_for, http) = (CancellationToken::new(), Arc::clone(http));
         let given_up = waited_for.clone();
         let _waiting = waited_for.drop_guard();
         #[expect(clippy::disallowed_methods, reason = "it ends by itself soon after its owner")]
@@ -34,49 +35,49 @@ impl Stay {
                 given_up.cancelled().await;
                 tokio::time::sleep(LATE).await;
             };
-            let mut visit = Visit::default();
+            let mut session = SessionHeaders::default();
             let response = tokio::select! {
                 biased;
-                response = door.send(&visit, initialize) => response?,
+                response = http.send(&session, initialize) => response?,
                 () = late => return Err(Fault::Final(broken("The server did not answer initialize"))),
             };
-            visit.session = session_in(&response);
-            Ok((response, Self { door, visit }))
+            session.id = session_in(&response);
+            Ok((response, Self { http, session }))
         });
         posting.await.unwrap_or_else(|_| Err(Fault::Final(broken("The server could not be asked"))))
     }
 
-    /// The server has said which revision it speaks.
+    /// Sets the revision that the server has answered with.
     pub(super) fn agreed(&mut self, version: Option<HeaderValue>) {
-        self.visit.version = version;
+        self.session.version = version;
     }
 
-    pub(super) fn visit(&self) -> &Visit {
-        &self.visit
+    pub(super) fn session(&self) -> &SessionHeaders {
+        &self.session
     }
 
-    /// Ends it, and waits for that.
+    /// Ends the session, and waits for the answer.
     pub(super) async fn end(mut self) {
-        if self.visit.session.is_some() {
-            drop(tokio::time::timeout(FAREWELL, self.door.delete(&self.visit)).await);
+        if self.session.id.is_some() {
+            drop(tokio::time::timeout(FAREWELL, self.http.delete(&self.session)).await);
         }
-        // Only now: should this be given up halfway, it is tried once more.
-        self.visit.session = None;
+        // Clear the id only now: if this future is dropped earlier, `drop` tries again.
+        self.session.id = None;
     }
 }
 
-impl Drop for Stay {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        if self.visit.session.is_some() {
-            let (door, visit) = (Arc::clone(&self.door), self.visit.clone());
-            part(async move { door.delete(&visit).await });
+        if self.session.id.is_some() {
+            let (http, session) = (Arc::clone(&self.http), self.session.clone());
+            spawn_last(async move { http.delete(&session).await });
         }
     }
 }
 
-/// Says something last. Nobody is left to hold the task, so its time is short.
-pub(super) fn part(say: impl Future<Output = ()> + Send + 'static) {
+/// Spawns a last message. No owner is left for the task, so it has a short timeout.
+pub(super) fn spawn_last(message: impl Future<Output = ()> + Send + 'static) {
     // Without a runtime the process is ending.
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    runtime.spawn(async move { drop(tokio::time::timeout(FAREWELL, say).await) });
+    runtime.spawn(async move { drop(tokio::time::timeout(FAREWELL, message).await) });
 }

@@ -1,14 +1,14 @@
-//! Reads Server-Sent Events the way the HTML standard describes ("Interpreting an event stream"), each within bounds.
+//! Parses Server-Sent Events as the HTML standard describes ("Interpreting an event stream"), with a size limit.
 //!
-//! In: the chunks of a body, cut anywhere. Out: one block per empty line. Pure: it waits for nothing. Everything that the
-//! standard tells a reader to ignore is ignored; in particular, no line is an error. An event whose fields are longer than
-//! the limit is dropped while it is read, and a block says so in its place. Comments and unknown fields take no memory.
+//! In: the chunks of a body, split anywhere. Out: one block per empty line. Pure: no I/O. We ignore all that the
+//! standard tells a parser to ignore; in particular, no line is an error. An event whose fields exceed the limit is
+//! dropped while it is read, and its block says so. Comments and unknown fields take no memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// How much of the start of a too long event's data is kept, and of its end.
+/// How many bytes of the start and of the end of a too long event's data are kept.
 const SHOWN: usize = 256;
-/// The longest name of a field that is known, and the byte order mark that may stand in front of the first.
+/// Length of the longest known field name, plus the byte order mark that may stand in front of the first.
 const NAME_BYTES: usize = 5 + BYTE_ORDER_MARK.len();
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -24,39 +24,39 @@ pub(super) struct Block {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) enum Data {
-    /// There was no such field, so the standard would not dispatch the event.
+    /// The event has no `data` field, so the standard would not dispatch it.
     #[default]
     None,
     /// UTF-8; invalid bytes were replaced by U+FFFD.
     Whole(Bytes),
-    /// The event was too long; this is how its data begins and ends.
+    /// The event was too long; the start and the end of its data.
     TooLong { start: Bytes, end: Bytes },
 }
 
 /// A stream that is being read.
 pub(super) struct Parser {
     max: usize,
-    line: Line,
-    /// The start of a line, until its field is known.
+    line: LinePosition,
+    /// The start of a line, until its field name is complete.
     name: BytesMut,
-    /// The value of a field other than `data`, as far as it is there.
+    /// The value so far of a field other than `data`.
     value: BytesMut,
-    /// The fields of the event that have ended, without its data.
+    /// The complete fields of the event, without its data.
     block: Block,
-    /// The data of the event as far as it is there.
-    data: Held,
+    /// The data of the event so far.
+    data: PartialData,
     /// The last chunk ended with a carriage return, so a line feed that comes now belongs to it.
     is_after_return: bool,
-    /// A byte order mark may come.
+    /// A byte order mark may stand here.
     is_first_line: bool,
     retry_ms: Option<u64>,
 }
 
 /// Where in a line the next byte belongs.
 #[derive(Clone, Copy)]
-enum Line {
+enum LinePosition {
     Name,
-    /// In front of a value, where a space does not count.
+    /// In front of a value, where one space is skipped.
     Gap(Field),
     Value(Field),
     Ignored,
@@ -71,7 +71,7 @@ enum Field {
 }
 
 #[derive(Default)]
-enum Held {
+enum PartialData {
     #[default]
     None,
     Whole(BytesMut),
@@ -82,15 +82,15 @@ enum Held {
 }
 
 impl Parser {
-    /// Fields of an event may have this many bytes in all.
+    /// A parser for events whose fields have at most `max` bytes in all.
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
-            line: Line::Name,
+            line: LinePosition::Name,
             name: BytesMut::with_capacity(NAME_BYTES),
             value: BytesMut::new(),
             block: Block::default(),
-            data: Held::None,
+            data: PartialData::None,
             is_after_return: false,
             is_first_line: true,
             retry_ms: None,
@@ -125,52 +125,52 @@ impl Parser {
         None
     }
 
-    /// How long the server wants clients to wait before they come back; the last that it said, as the standard has it.
+    /// The last `retry` of the server: how long to wait before reconnecting.
     pub(super) fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
 
     /// Takes a piece of a line.
     fn take(&mut self, mut piece: &[u8]) {
-        if let Line::Name = self.line {
+        if let LinePosition::Name = self.line {
             let end = memchr::memchr(b':', piece).unwrap_or(piece.len());
             self.name.extend_from_slice(&piece[..end.min(NAME_BYTES + 1)]);
             if end == piece.len() {
                 if self.name.len() > NAME_BYTES {
-                    self.line = Line::Ignored;
+                    self.line = LinePosition::Ignored;
                 }
                 return;
             }
             self.line = self.begin_field();
             piece = &piece[end + 1..];
         }
-        if let (Line::Gap(field), Some(first)) = (self.line, piece.first()) {
-            self.line = Line::Value(field);
+        if let (LinePosition::Gap(field), Some(first)) = (self.line, piece.first()) {
+            self.line = LinePosition::Value(field);
             piece = &piece[usize::from(*first == b' ')..];
         }
-        if let Line::Value(field) = self.line {
+        if let LinePosition::Value(field) = self.line {
             self.append(field, piece);
         }
     }
 
     /// The name of a field has ended.
-    fn begin_field(&mut self) -> Line {
+    fn begin_field(&mut self) -> LinePosition {
         let field = match self.name() {
             b"data" => Field::Data,
             b"event" => Field::Event,
             b"id" => Field::Id,
             b"retry" => Field::Retry,
             // A comment, if there is no name at all.
-            _ => return Line::Ignored,
+            _ => return LinePosition::Ignored,
         };
         if field == Field::Data {
             match &self.data {
-                Held::None => self.data = Held::Whole(BytesMut::new()),
-                Held::TooLong { start, .. } if start.is_empty() => {}
-                Held::Whole(_) | Held::TooLong { .. } => self.append(Field::Data, b"\n"),
+                PartialData::None => self.data = PartialData::Whole(BytesMut::new()),
+                PartialData::TooLong { start, .. } if start.is_empty() => {}
+                PartialData::Whole(_) | PartialData::TooLong { .. } => self.append(Field::Data, b"\n"),
             }
         }
-        Line::Gap(field)
+        LinePosition::Gap(field)
     }
 
     fn name(&self) -> &[u8] {
@@ -181,36 +181,36 @@ impl Parser {
     }
 
     fn append(&mut self, field: Field, piece: &[u8]) {
-        if self.held_bytes() + piece.len() > self.max && !matches!(self.data, Held::TooLong { .. }) {
+        if self.held_bytes() + piece.len() > self.max && !matches!(self.data, PartialData::TooLong { .. }) {
             self.cut_off();
         }
         match (&mut self.data, field) {
-            (Held::Whole(data), Field::Data) => data.extend_from_slice(piece),
-            (Held::TooLong { start, end }, Field::Data) => {
+            (PartialData::Whole(data), Field::Data) => data.extend_from_slice(piece),
+            (PartialData::TooLong { start, end }, Field::Data) => {
                 start.extend_from_slice(&piece[..piece.len().min(SHOWN - start.len())]);
                 end.extend_from_slice(&piece[piece.len().saturating_sub(SHOWN)..]);
                 end.advance(end.len().saturating_sub(SHOWN));
             }
-            (Held::TooLong { .. }, _) => self.line = Line::Ignored,
+            (PartialData::TooLong { .. }, _) => self.line = LinePosition::Ignored,
             (_, _) => self.value.extend_from_slice(piece),
         }
     }
 
-    /// The bytes that count as the event's.
+    /// The bytes that count towards the event's limit.
     fn held_bytes(&self) -> usize {
         let data = match &self.data {
-            Held::None => 0,
-            Held::Whole(data) => data.len(),
-            Held::TooLong { start, end } => start.len() + end.len(),
+            PartialData::None => 0,
+            PartialData::Whole(data) => data.len(),
+            PartialData::TooLong { start, end } => start.len() + end.len(),
         };
         data + self.value.len() + self.block.name.len() + self.block.id.as_ref().map_or(0, String::len)
     }
 
-    /// The event gets too long: from here on only the ends of its data are kept.
+    /// The event is too long: from here on, keeps only the start and the end of its data.
     fn cut_off(&mut self) {
         tracing::error!(max = self.max, "an event from upstream is too long; dropped");
-        let too_long = Held::TooLong { start: BytesMut::new(), end: BytesMut::new() };
-        if let Held::Whole(data) = std::mem::replace(&mut self.data, too_long) {
+        let too_long = PartialData::TooLong { start: BytesMut::new(), end: BytesMut::new() };
+        if let PartialData::Whole(data) = std::mem::replace(&mut self.data, too_long) {
             self.append(Field::Data, &data);
         }
         self.value = BytesMut::new();
@@ -218,15 +218,15 @@ impl Parser {
 
     /// A line has ended; an empty one ends the event.
     fn end_line(&mut self) -> Option<Block> {
-        let is_empty = matches!(self.line, Line::Name) && self.name().is_empty();
-        if let Line::Name = self.line {
+        let is_empty = matches!(self.line, LinePosition::Name) && self.name().is_empty();
+        if let LinePosition::Name = self.line {
             // Without a colon the line is the name of a field whose value is empty.
             self.line = self.begin_field();
         }
-        if let Line::Gap(field) | Line::Value(field) = self.line {
+        if let LinePosition::Gap(field) | LinePosition::Value(field) = self.line {
             self.end_field(field);
         }
-        self.line = Line::Name;
+        self.line = LinePosition::Name;
         self.is_first_line = false;
         self.name.clear();
         self.value.clear();
@@ -242,21 +242,21 @@ impl Parser {
             Field::Id => self.block.id = Some(text()),
             Field::Retry => {
                 if !self.value.is_empty() && self.value.iter().all(u8::is_ascii_digit) {
-                    // It has only digits, so if it is no number it is too large for one.
+                    // Only digits, so parsing fails only if the number is too large.
                     self.retry_ms = Some(text().parse().unwrap_or(u64::MAX));
                 }
             }
         }
     }
 
-    /// `None` if nothing happens: the standard forgets the type of an event that has no data.
+    /// `None` if the event has neither data nor an id: the standard discards such an event.
     fn end_event(&mut self) -> Option<Block> {
         let mut block = std::mem::take(&mut self.block);
         block.data = match std::mem::take(&mut self.data) {
-            Held::None => Data::None,
-            Held::Whole(data) if std::str::from_utf8(&data).is_ok() => Data::Whole(data.freeze()),
-            Held::Whole(data) => Data::Whole(String::from_utf8_lossy(&data).into_owned().into()),
-            Held::TooLong { start, end } => Data::TooLong { start: start.freeze(), end: end.freeze() },
+            PartialData::None => Data::None,
+            PartialData::Whole(data) if std::str::from_utf8(&data).is_ok() => Data::Whole(data.freeze()),
+            PartialData::Whole(data) => Data::Whole(String::from_utf8_lossy(&data).into_owned().into()),
+            PartialData::TooLong { start, end } => Data::TooLong { start: start.freeze(), end: end.freeze() },
         };
         (block.id.is_some() || block.data != Data::None).then_some(block)
     }

@@ -1,19 +1,19 @@
-//! One attempt of a handler at a request of a session.
+//! One call of a handler with a request of a session.
 //!
-//! rmcp itself refuses to give a session's client a result that asks for input. We let it pass: the questions in it are
-//! put to the client, and the handler is called again with the answers.
+//! rmcp itself refuses an `input_required` result for a client with a session. We let it pass: the backend asks the
+//! client the questions in it and calls the handler again with the answers.
 
 use ::rmcp::model::{CallToolResponse, ClientCapabilities, ClientRequest, ServerResult};
 use ::rmcp::service::{RequestContext, RoleServer, Service};
 use ::rmcp::{ErrorData, ServerHandler};
 
-/// Calls the handler. What only clients of the modern era know is left out of results, as rmcp does.
+/// Calls the handler. Removes the result type, which only clients of the modern era know, as rmcp does.
 pub(super) async fn attempt<H: ServerHandler>(
     handler: &H,
     request: ClientRequest,
     context: RequestContext<RoleServer>,
 ) -> Result<ServerResult, ErrorData> {
-    // A request of a session that names a version all the same is rmcp's to judge.
+    // A request of a session should not name a version. If it does, rmcp's own rules decide.
     if context.meta.protocol_version().is_some() {
         return handler.handle_request(request, context).await;
     }

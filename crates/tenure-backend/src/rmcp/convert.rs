@@ -1,4 +1,4 @@
-//! Between raw JSON-RPC and rmcp's types.
+//! Converts between raw JSON-RPC and rmcp's types.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ pub(super) fn typed_request(request: &Request) -> Result<(ClientRequest, Request
     Ok((typed, meta))
 }
 
-/// The same for a request that belongs to no session, where the methods of the modern era are none of a handler's own.
+/// The same for a request without a session. There, a known method with params that rmcp cannot parse is an error,
+/// since only unknown methods can be a handler's own.
 pub(super) fn typed_exchange(request: &Request) -> Result<(ClientRequest, RequestMetaObject), RpcError> {
     let typed = typed_request(request)?;
     if matches!(typed.0, ClientRequest::CustomRequest(_)) && !matches!(request.method, Method::Other(_)) {
@@ -44,8 +45,8 @@ pub(super) fn typed_exchange(request: &Request) -> Result<(ClientRequest, Reques
     Ok(typed)
 }
 
-/// Whether a handler may have a method that is none of a session's own: what it does with params that rmcp has no
-/// type for is up to it.
+/// Whether a handler may define this method itself, because sessions do not have it. Then the handler judges params
+/// that rmcp has no type for.
 fn may_be_custom(method: &Method) -> bool {
     matches!(
         method,
@@ -72,16 +73,16 @@ pub(super) fn typed_notification<T: DeserializeOwned>(notification: &Notificatio
     serde_json::from_slice(&whole).ok()
 }
 
-/// What a handler says, as it goes on.
+/// The method and params of a handler's message, ready to be passed on.
 pub(super) fn spoken<T: Serialize>(message: &T) -> Option<(Method, Option<RawJson>)> {
     #[derive(Deserialize)]
-    struct Parts<'a> {
+    struct MethodAndParams<'a> {
         method: String,
         #[serde(borrow)]
         params: Option<&'a RawValue>,
     }
     let whole = serde_json::to_vec(message).ok()?;
-    let parts: Parts<'_> = serde_json::from_slice(&whole).ok()?;
+    let parts: MethodAndParams<'_> = serde_json::from_slice(&whole).ok()?;
     let params = parts.params.map(|params| RawJson::trusted(params.get().as_bytes().to_vec()));
     Some((Method::new(&parts.method), params))
 }
@@ -127,7 +128,7 @@ mod tests {
         for method in ["prompts/get", "resources/read", "completion/complete"] {
             assert_eq!(typed(method).unwrap_err().code(), -32602, "{method}");
         }
-        // A handler may have these or not; to say so is up to it.
+        // A handler may have these methods or not, and decides that itself.
         for method in ["tasks/list", "tasks/result", "tasks/get", "tasks/update", "tasks/cancel", "x/y"] {
             assert!(matches!(typed(method), Ok((ClientRequest::CustomRequest(_), _))), "{method}");
         }

@@ -1,8 +1,8 @@
-//! Requests that belong to no session: a handler of its own for each, called in place.
+//! Requests without a session: each gets a handler of its own, which is called in place.
 //!
-//! Handlers are written for one client each, so each request gets one that no other client has spoken to. It is asked
-//! by rmcp's own rules for the modern era, but its `Peer` takes the client for one of sessions: rmcp lets a handler
-//! ask a client something only there, and our exchanges can wait for the answer.
+//! Handlers are written for one client each, so no handler serves two requests. rmcp's own rules for the modern era
+//! apply to the call, but the handler's `Peer` describes a client with a session: only then does rmcp let a handler ask
+//! the client something, and our exchanges can wait for the answer.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -21,18 +21,18 @@ use tenure_session::port::BoxFuture;
 
 use super::RmcpBackend;
 use super::convert::{mcp_error, request_id, typed_exchange};
-use crate::rmcp::exchange_peer::{Unasked, Voice};
+use crate::rmcp::exchange_peer::{ExchangePeer, UnusedService};
 
-/// Answers requests that belong to no session.
+/// Answers requests without a session.
 pub(super) struct RmcpResponder<F> {
     backend: Arc<RmcpBackend<F>>,
     server_info: RawJson,
     capabilities: RawJson,
     keeps_tasks: bool,
-    begun: OnceLock<Begun>,
+    started: OnceLock<StartedRmcp>,
 }
 
-struct Begun {
+struct StartedRmcp {
     fanout: Fanout,
     listens: Listens,
 }
@@ -42,7 +42,7 @@ where
     F: Fn() -> H + Send + Sync + 'static,
     H: ServerHandler,
 {
-    /// One more handler is made, to see what it is. `None` if it does not speak the modern era.
+    /// Makes one handler to read its capabilities. `None` if it does not speak the modern era.
     pub(super) fn new(backend: Arc<RmcpBackend<F>>) -> Option<Self> {
         let Ok(handler) = std::panic::catch_unwind(AssertUnwindSafe(|| (backend.make)())) else {
             tracing::error!("an rmcp handler panicked while it was made; only sessions are served");
@@ -57,7 +57,7 @@ where
             server_info: RawJson::of(&info.server_info),
             capabilities: RawJson::of(&info.capabilities),
             keeps_tasks: info.capabilities.supports_tasks(),
-            begun: OnceLock::new(),
+            started: OnceLock::new(),
         })
     }
 }
@@ -68,9 +68,9 @@ where
     H: ServerHandler,
 {
     fn begin(&self, fanout: Fanout) {
-        self.begun.get_or_init(|| {
+        self.started.get_or_init(|| {
             let listens = Listens::new(&fanout);
-            Begun { fanout, listens }
+            StartedRmcp { fanout, listens }
         });
     }
 
@@ -78,14 +78,14 @@ where
         Some(self.server_info.clone())
     }
 
-    /// A handler that declares the extension itself has tasks the way of rmcp.
+    /// A handler that declares the extension keeps tasks itself, with rmcp's means.
     fn keeps_tasks(&self, _: &Route) -> bool {
         self.keeps_tasks
     }
 
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let Some(begun) = self.begun.get() else {
-            let error = RpcError::of(Reason::Internal, "The server was not begun");
+        let Some(started) = self.started.get() else {
+            let error = RpcError::of(Reason::Internal, "The server has not been started");
             return Box::pin(std::future::ready(Err(error)));
         };
         let (request, meta) = match typed_exchange(&call.request) {
@@ -96,11 +96,11 @@ where
         if let ClientRequest::SubscriptionsListenRequest(listen) = &request
             && handler.accepted_subscription_filter(&listen.params.notifications).is_none()
         {
-            // It has no listens of its own; what its kind tells all comes from here.
-            let (listens, capabilities) = (begun.listens.clone(), self.capabilities.clone());
+            // The handler does not serve listens itself, so we serve this one from the fan-out.
+            let (listens, capabilities) = (started.listens.clone(), self.capabilities.clone());
             return Box::pin(async move { listens.serve(call, &capabilities).await });
         }
-        Box::pin(answer(handler, (request, meta), call, begun.fanout.clone()))
+        Box::pin(answer(handler, (request, meta), call, started.fanout.clone()))
     }
 }
 
@@ -111,33 +111,33 @@ async fn answer<H: ServerHandler>(
     fanout: Fanout,
 ) -> Reply {
     let context = Arc::new(call.context);
-    let (voice, line) = Voice::new(Arc::clone(&context), fanout);
-    let loop_of_its_own = serve_directly(Unasked, line, Some(client(&meta)));
-    // Whatever the handler set going hears that the request is over, also if it was answered.
+    let (peer, transport) = ExchangePeer::new(Arc::clone(&context), fanout);
+    let loop_of_its_own = serve_directly(UnusedService, transport, Some(client(&meta)));
+    // The token is cancelled when the request ends, answered or not, so that tasks of the handler can stop.
     let token = context.cancellation().child_token();
     let mut rmcp_context = RequestContext::new(request_id(&call.request.id), loop_of_its_own.peer().clone());
     rmcp_context.ct = token.clone();
     rmcp_context.meta = meta;
     rmcp_context.extensions.insert(context);
-    let _over = Over { voice, _token: token.drop_guard() };
+    let _end = ExchangeEndGuard { peer, _token: token.drop_guard() };
     let answer = handler.handle_request(request, rmcp_context).await;
     answer.map(|result| RawJson::of(&result)).map_err(|error| mcp_error(&error))
 }
 
-/// The end of a request, however it comes. rmcp's loop ends with its own handle, but only when it runs next; until then
-/// nobody may hear it.
-struct Over {
-    voice: Arc<Voice>,
+/// Closes the peer when the request ends, for whatever reason. Dropping its handle ends rmcp's loop only when the loop
+/// is polled next; until then no message may pass.
+struct ExchangeEndGuard {
+    peer: Arc<ExchangePeer>,
     _token: tokio_util::sync::DropGuard,
 }
 
-impl Drop for Over {
+impl Drop for ExchangeEndGuard {
     fn drop(&mut self) {
-        self.voice.close();
+        self.peer.close();
     }
 }
 
-/// The client as a `Peer` knows it: one that can be asked.
+/// The client as the `Peer` sees it: a client with a session, which a handler may ask.
 fn client(meta: &RequestMetaObject) -> InitializeRequestParams {
     let capabilities = meta.client_capabilities().unwrap_or_default();
     let info = meta.client_info().unwrap_or_else(|| Implementation::new("unknown", "unknown"));

@@ -1,8 +1,8 @@
-//! What a handler says while it answers a request that belongs to no session.
+//! The messages of a handler while it answers a request without a session.
 //!
-//! rmcp's loop runs for nothing but the `Peer` that it makes, one loop for each request: so whatever comes out of it is
-//! of that request. Questions and messages go through the context of the call, news go to everybody. Once the request
-//! is over nobody hears what a task says that the handler left behind.
+//! Each request has an rmcp loop of its own, which runs only to make the `Peer`. So every message of the loop belongs
+//! to that request. Questions and messages go through the context of the call, news goes to all clients. Once the
+//! request has ended, messages from tasks that the handler left running are dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,33 +25,33 @@ use tokio::sync::mpsc;
 use crate::rmcp::convert::{answered, spoken};
 use crate::rmcp::traffic::Inbound;
 
-/// Answers on their way into rmcp's loop.
+/// Capacity of the queue of answers into rmcp's loop.
 const ANSWERS: usize = 4;
 
 /// The call's side of rmcp's loop.
-pub(super) struct Voice {
+pub(super) struct ExchangePeer {
     context: Arc<CallContext>,
     fanout: Fanout,
     answers: mpsc::Sender<Inbound>,
-    state: parking_lot::Mutex<State>,
+    state: parking_lot::Mutex<ExchangePeerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ExchangePeerState {
     is_over: bool,
-    /// Questions to the client under way, by rmcp's id.
+    /// Questions to the client in flight, by rmcp's id.
     asking: HashMap<RequestId, AbortHandle>,
 }
 
-impl Voice {
-    /// A voice, and the transport that rmcp's loop speaks through.
-    pub(super) fn new(context: Arc<CallContext>, fanout: Fanout) -> (Arc<Self>, Line) {
+impl ExchangePeer {
+    /// A peer, and the transport for rmcp's loop.
+    pub(super) fn new(context: Arc<CallContext>, fanout: Fanout) -> (Arc<Self>, ExchangeTransport) {
         let (answers, inbound) = mpsc::channel(ANSWERS);
-        let voice = Arc::new(Self { context, fanout, answers, state: parking_lot::Mutex::default() });
-        (Arc::clone(&voice), Line { voice, inbound })
+        let peer = Arc::new(Self { context, fanout, answers, state: parking_lot::Mutex::default() });
+        (Arc::clone(&peer), ExchangeTransport { peer, inbound })
     }
 
-    /// The request is over: open questions are withdrawn, and nothing more is heard.
+    /// The request is over: withdraws open questions and drops all later messages.
     pub(super) fn close(&self) {
         let asking = {
             let mut state = self.state.lock();
@@ -61,7 +61,7 @@ impl Voice {
         asking.into_values().for_each(|question| question.abort());
     }
 
-    /// Asks the client on behalf of the handler and brings the answer back into the loop.
+    /// Asks the client on behalf of the handler and sends the answer into the loop.
     fn ask(self: Arc<Self>, id: RequestId, request: &ServerRequest) -> impl Future<Output = ()> + use<> {
         let spoken = spoken(request);
         let (handle, registration) = AbortHandle::new_pair();
@@ -78,33 +78,33 @@ impl Voice {
                 let (method, params) = spoken.ok_or_else(unreadable)?;
                 self.context.ask(&method, params.as_ref()).await
             };
-            // Whoever took the question back does not wait for an answer.
+            // The question was withdrawn, so the handler waits for no answer.
             let Ok(answer) = Abortable::new(asked, registration).await else { return };
             self.state.lock().asking.remove(&id);
-            // The loop has ended: nobody waits for the answer.
+            // Fails only if the loop has ended, and then no handler waits.
             drop(self.answers.send(Box::new(answered(id, answer))).await);
         }
     }
 
     async fn say(self: Arc<Self>, notification: ServerNotification) {
-        // Whoever serves a listen says for which one; other news are for all.
+        // A handler that serves a listen names it; news without a name is for all clients.
         let listens = notification.get_meta().subscription_id().is_some();
         if self.told(&notification, listens) {
             return;
         }
         let Some((method, mut params)) = spoken(&notification) else { return };
         if listens {
-            // As its client wrote it, which rmcp may not have been able to.
+            // Write the id exactly as the client did; rmcp may have written it in another form.
             params = Some(notifications::to_modern(params.as_ref(), self.context.request_id()));
         }
         if let Err(error) = self.context.notify(&method, params.as_ref()).await {
-            tracing::debug!(%error, %method, "a notification that nobody can hear");
+            tracing::debug!(%error, %method, "could not pass on a notification");
         }
     }
 
-    /// Deals with what is not said to the client, and says whether it was that.
+    /// Handles notifications that are not for this client alone. Returns whether this was one.
     fn told(&self, notification: &ServerNotification, listens: bool) -> bool {
-        // Held meanwhile, so that no news comes from a request that is over.
+        // Hold the lock until the end, so that no news goes out after the request is over.
         let mut state = self.state.lock();
         if state.is_over {
             return true;
@@ -139,28 +139,28 @@ impl Voice {
     }
 }
 
-/// The transport that rmcp's loop sees.
-pub(super) struct Line {
-    voice: Arc<Voice>,
+/// The transport of rmcp's loop.
+pub(super) struct ExchangeTransport {
+    peer: Arc<ExchangePeer>,
     inbound: mpsc::Receiver<Inbound>,
 }
 
-impl Transport<RoleServer> for Line {
+impl Transport<RoleServer> for ExchangeTransport {
     type Error = std::convert::Infallible;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let voice = Arc::clone(&self.voice);
-        // Questions are entered here, in order, and not in the future, which may run later. The loop carries the
-        // future out in a task that ends with it.
+        let peer = Arc::clone(&self.peer);
+        // Register questions here, in order, and not in the future, which may run later. The loop runs the future in a
+        // task that ends with the loop.
         let (asking, saying) = match message {
-            ServerJsonRpcMessage::Request(request) => (Some(voice.ask(request.id, &request.request)), None),
+            ServerJsonRpcMessage::Request(request) => (Some(peer.ask(request.id, &request.request)), None),
             ServerJsonRpcMessage::Notification(notification) => {
-                (None, Some(voice.say(notification.notification)))
+                (None, Some(peer.say(notification.notification)))
             }
-            // Nobody asks this loop anything.
+            // No request is ever sent into this loop.
             ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_) => (None, None),
         };
         async move {
@@ -179,21 +179,21 @@ impl Transport<RoleServer> for Line {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        self.voice.close();
+        self.peer.close();
         Ok(())
     }
 }
 
-/// The service of rmcp's loop, which is never asked anything: the handler is called in place.
-pub(super) struct Unasked;
+/// The service of rmcp's loop. It never gets a request, because the handler is called in place.
+pub(super) struct UnusedService;
 
-impl Service<RoleServer> for Unasked {
+impl Service<RoleServer> for UnusedService {
     async fn handle_request(
         &self,
         _: ClientRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        Err(ErrorData::internal_error("nobody is here", None))
+        Err(ErrorData::internal_error("this service takes no requests", None))
     }
 
     async fn handle_notification(

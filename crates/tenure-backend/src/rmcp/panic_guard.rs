@@ -1,6 +1,6 @@
-//! Keeps a handler's panic from leaving a request unanswered, and a deaf one from running forever.
+//! Turns a handler's panic into an error, and drops a cancelled handler that does not stop.
 //!
-//! rmcp's loop runs handlers in tasks of their own; one that panics there simply never answers.
+//! rmcp's loop runs each handler call in its own task. Without this, a request whose handler panics has no answer.
 
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -16,13 +16,13 @@ use tenure_protocol::Reason;
 
 use crate::rmcp::attempt::attempt;
 
-/// What a cancelled handler gets to clean up before it is dropped.
+/// How long a cancelled handler may clean up before it is dropped.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A handler whose panics are errors.
-pub(super) struct Caught<H>(pub(super) Arc<H>);
+pub(super) struct PanicGuard<H>(pub(super) Arc<H>);
 
-impl<H: ServerHandler> Service<RoleServer> for Caught<H> {
+impl<H: ServerHandler> Service<RoleServer> for PanicGuard<H> {
     async fn handle_request(
         &self,
         request: <RoleServer as ServiceRole>::PeerReq,

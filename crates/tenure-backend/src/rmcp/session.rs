@@ -1,7 +1,7 @@
 //! The session that a call belongs to, as tools written for rmcp get it: as one of their arguments.
 //!
-//! Its metadata and its idle time are kept in the session's record, so they outlive the handler, the process and the link.
-//! What a client shall find in any session of its own belongs into a data session instead (`state`).
+//! Its metadata and its idle time are kept in the session's record, so they outlive the handler, the process and the
+//! link. Data that a client needs in all of its sessions belongs in a data session instead (`state`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use rmcp::service::{RequestContext, RoleServer};
 use tenure_protocol::{Error, Reason, RpcError};
 use tenure_session::call::{CallContext, CallSession};
 use tenure_session::port::store::Version;
-use tenure_session::session::{IdleTtl, Metadata};
+use tenure_session::settings::{IdleTtl, Metadata};
 
 use super::convert::error_data;
 
-/// The session that a call belongs to. A tool that asks for it is not called without one.
+/// The session that a call belongs to. A tool with this argument is only called in a session.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use rmcp::{ErrorData, ServerHandler, tool, tool_handler, tool_router};
 /// use tenure_backend::rmcp::ToolSession;
-/// use tenure_session::session::IdleTtl;
+/// use tenure_session::settings::IdleTtl;
 ///
 /// struct Desk;
 ///
@@ -58,7 +58,7 @@ impl ToolSession {
         context.extensions.get::<Arc<CallContext>>()?.session().map(Self)
     }
 
-    /// The metadata, and the version of the session that had them.
+    /// The metadata, and the version of the session that they belong to.
     pub fn metadata(&self) -> (Metadata, Version) {
         self.0.metadata()
     }
@@ -75,7 +75,7 @@ impl ToolSession {
     /// Changes the metadata; if another change comes first, tries again.
     ///
     /// # Errors
-    /// What `change` refuses with, in which case nothing is changed; or as for [`ToolSession::set_metadata`].
+    /// The error of `change`, and then nothing is changed; or as for [`ToolSession::set_metadata`].
     pub async fn change_metadata<R>(
         &self,
         change: impl FnMut(&mut Metadata) -> Result<R, ErrorData> + Send,

@@ -1,7 +1,7 @@
 //! The state that a request works on, as tools written for rmcp get it: as one of their arguments.
 //!
-//! Which state that is was decided before the handler is asked: the one that the call's data session or its handle
-//! names. A tool whose kind of state says that it uses one is never called without.
+//! The state is chosen before the handler is called: the call's data session or its handle names it. A tool that is
+//! declared to use a kind of state is never called without one.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct DataState<T> {
 pub struct MaybeState<T>(pub Option<DataState<T>>);
 
 impl<T: Serialize + DeserializeOwned + Default> DataState<T> {
-    /// What it holds, and the edition of it.
+    /// The value, and its edition.
     ///
     /// # Errors
     /// When it does not hold a `T`.
@@ -37,18 +37,18 @@ impl<T: Serialize + DeserializeOwned + Default> DataState<T> {
         self.state.get().map_err(told)
     }
 
-    /// Replaces what it holds, if that is still of the edition that the caller saw.
+    /// Replaces the value, if it still has the edition that the caller saw.
     ///
     /// # Errors
-    /// When it is not (`data.reason` is `conflict`), when the state is over, or the store fails.
+    /// When the edition is another (`data.reason` is `conflict`), when the state is over, or the store fails.
     pub async fn update(&self, seen: Edition, value: &T) -> Result<Edition, ErrorData> {
         self.state.update(seen, value).await.map_err(told)
     }
 
-    /// Changes what it holds, again and again until nobody came between.
+    /// Changes the value; if another change comes first, tries again.
     ///
     /// # Errors
-    /// What `change` refuses with, in which case nothing is changed; or when the state is over, or the store fails.
+    /// The error of `change`, and then nothing is changed; or when the state is over, or the store fails.
     pub async fn change<R>(
         &self,
         change: impl FnMut(&mut T) -> Result<R, ErrorData>,
@@ -56,7 +56,7 @@ impl<T: Serialize + DeserializeOwned + Default> DataState<T> {
         self.state.change(change).await.map_err(told)?
     }
 
-    /// Deletes it. The client is told with the answer that its cookie is over.
+    /// Deletes the state. The answer to the call tells the client that its cookie has ended.
     ///
     /// # Errors
     /// When it is over already, or the store fails.

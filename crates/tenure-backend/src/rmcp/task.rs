@@ -1,7 +1,7 @@
-//! The call as something that can become a task, as tools written for rmcp get it: as one of their arguments.
+//! A call that can become a task, as an argument for tools written for rmcp.
 //!
-//! The task is kept by whoever serves the handler, in the store; the handler itself keeps nothing. Handlers that keep
-//! tasks of their own, the way of rmcp, do without this. Where a handler is served by rmcp alone nothing becomes a task.
+//! Tenure keeps the task in its store; the handler itself keeps nothing. Handlers that keep tasks of their own, with
+//! rmcp's means, do not need this. If rmcp alone serves the handler, no call becomes a task.
 
 use std::sync::Arc;
 
@@ -13,22 +13,22 @@ use tenure_session::call::{Became, CallContext, TaskWish};
 
 use super::convert::error_data;
 
-/// The call that a tool answers, which can become a task: its client gets an id at once, and comes back for the outcome.
+/// The call that a tool answers. It can become a task: the client gets an id at once, and fetches the outcome later.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use rmcp::{ErrorData, ServerHandler, tool, tool_handler, tool_router};
-/// use tenure_backend::rmcp::Task;
+/// use tenure_backend::rmcp::ToolTask;
 ///
 /// struct Survey;
 ///
 /// #[tool_router]
 /// impl Survey {
 ///     #[tool(description = "Takes its time")]
-///     async fn survey(&self, task: Task) -> Result<String, ErrorData> {
+///     async fn survey(&self, task: ToolTask) -> Result<String, ErrorData> {
 ///         task.begin(Duration::from_secs(600)).await?;
-///         // From here on nobody waits for the answer. It is kept for whoever comes for it.
+///         // From here on the client does not wait. The answer is kept until the client fetches it.
 ///         Ok("no oil".to_owned())
 ///     }
 /// }
@@ -37,24 +37,24 @@ use super::convert::error_data;
 /// impl ServerHandler for Survey {}
 /// ```
 #[derive(Clone, Debug)]
-pub struct Task(Option<Arc<CallContext>>);
+pub struct ToolTask(Option<Arc<CallContext>>);
 
-impl Task {
+impl ToolTask {
     /// The call of this context, for handlers that are not made of `#[tool]` functions.
     pub fn of(context: &RequestContext<RoleServer>) -> Self {
         Self(context.extensions.get::<Arc<CallContext>>().cloned())
     }
 
-    /// Makes a task of the call, which may take this long. From then on what the handler asks through its `Peer` waits
-    /// until the client comes for it, progress and log messages reach nobody, and what it returns is the outcome. A
-    /// handler may ask first and begin then.
+    /// Makes a task of the call, which may take this long. From then on the handler's questions wait until the client
+    /// fetches them, its progress and log messages are dropped, and its return value is the outcome. A handler may ask
+    /// the client something before it calls this.
     ///
-    /// It says [`Became::No`], and the client waits as for any call, in a session, for a client that does not declare
-    /// the extension, on a server without tasks, and for a handler that keeps its own. A tool may go on without
-    /// looking at it.
+    /// Returns [`Became::No`], and the client waits as for any call, if the call is in a session, the client does not
+    /// declare the extension, the server has no tasks, or the handler keeps its own tasks. A tool may ignore the
+    /// returned value.
     ///
     /// # Errors
-    /// When there are too many tasks, or the store fails. The call goes on as it was.
+    /// When there are too many tasks, or the store fails. The call continues as before.
     ///
     /// # Cancel safety
     /// Dropped early, the call may or may not have become a task.
@@ -65,7 +65,7 @@ impl Task {
         }
     }
 
-    /// For tools that can only work as a task: checks that the client can deal with one.
+    /// For tools that can only work as a task: checks that the client knows tasks.
     ///
     /// # Errors
     /// The client does not declare the extension, or is in a session (-32021).
@@ -80,7 +80,7 @@ impl Task {
     }
 }
 
-impl<C: AsRequestContext> FromContextPart<C> for Task {
+impl<C: AsRequestContext> FromContextPart<C> for ToolTask {
     fn from_context_part(context: &mut C) -> Result<Self, ErrorData> {
         Ok(Self::of(context.as_request_context()))
     }

@@ -1,4 +1,4 @@
-//! What goes back and forth between rmcp's loop and a session, and which request each message is of.
+//! The messages between rmcp's loop and a session, and which request each of them belongs to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::convert::{answered, mcp_error, spoken};
 
-/// A message to rmcp's loop. Boxed, because a queue keeps room for many and the type is large.
+/// A message to rmcp's loop. Boxed, because the type is large and the queue allocates room for many.
 pub(super) type Inbound = Box<ClientJsonRpcMessage>;
 
 /// The session's side of rmcp's loop.
-pub(super) struct Traffic {
+pub(super) struct LoopTraffic {
     outlet: Outlet,
     inbound: mpsc::Sender<Inbound>,
-    state: std::sync::Mutex<State>,
+    state: std::sync::Mutex<RmcpLoopState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RmcpLoopState {
     in_place: Option<Arc<CallContext>>,
-    looped: HashMap<RequestId, Looped>,
+    looped: HashMap<RequestId, LoopedCall>,
     next: i64,
-    /// Questions to the client under way, by rmcp's id; dropping one withdraws it.
+    /// Questions to the client in flight, by rmcp's id; dropping a handle withdraws the question.
     asking: HashMap<RequestId, AbortOnDropHandle<()>>,
     closed: bool,
 }
 
-struct Looped {
+struct LoopedCall {
     context: Arc<CallContext>,
     answer: oneshot::Sender<Reply>,
 }
 
-impl Traffic {
+impl LoopTraffic {
     pub(super) fn new(outlet: Outlet, inbound: mpsc::Sender<Inbound>) -> Self {
         Self { outlet, inbound, state: std::sync::Mutex::default() }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, RmcpLoopState> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes the one place for a request that is called in place, if no other request is in flight.
+    /// Registers a request that is called in place; `None` if another request is in flight.
     pub(super) fn call_in_place(self: &Arc<Self>, context: &Arc<CallContext>) -> Option<InPlace> {
         let mut state = self.state();
         if state.in_place.is_some() || !state.looped.is_empty() {
@@ -60,7 +60,7 @@ impl Traffic {
         Some(InPlace(Arc::clone(self)))
     }
 
-    /// Enters a request that goes through rmcp's loop.
+    /// Registers a request that goes through rmcp's loop.
     pub(super) fn call_through_loop(
         self: &Arc<Self>,
         context: &Arc<CallContext>,
@@ -69,7 +69,7 @@ impl Traffic {
         let mut state = self.state();
         state.next += 1;
         let id = NumberOrString::Number(state.next);
-        state.looped.insert(id.clone(), Looped { context: Arc::clone(context), answer });
+        state.looped.insert(id.clone(), LoopedCall { context: Arc::clone(context), answer });
         let entered =
             ThroughLoop { traffic: Arc::clone(self), id: id.clone(), context: Arc::clone(context), answered };
         (entered, id)
@@ -82,8 +82,8 @@ impl Traffic {
         state.asking.clear();
     }
 
-    /// The outlet for a message that rmcp's loop tied to a request, or that nothing is known of. None if
-    /// the request is over: its questions must not end up with another.
+    /// The outlet of the request that rmcp's loop named, or the outlet for a message without a named request. `None`
+    /// if the named request is over: its questions must not go to another request.
     fn outlet_of(&self, origin: Option<&RequestId>) -> Option<Outlet> {
         let state = self.state();
         match origin {
@@ -94,7 +94,7 @@ impl Traffic {
         }
     }
 
-    /// The outlet for a log message: that of the only request in flight, if there is just one.
+    /// The outlet for a log message: the request's if exactly one is in flight, else the session's.
     fn outlet_of_only(&self) -> Outlet {
         let state = self.state();
         let mut contexts = state.in_place.iter().chain(state.looped.values().map(|looped| &looped.context));
@@ -119,12 +119,12 @@ impl Traffic {
 
     fn answered(&self, id: &RequestId, reply: Reply) {
         if let Some(looped) = self.state().looped.remove(id) {
-            // Nobody waits any more if the client withdrew the request.
+            // Fails if the client withdrew the request.
             drop(looped.answer.send(reply));
         }
     }
 
-    /// Asks the client on behalf of a handler and brings the answer back into the loop.
+    /// Asks the client on behalf of a handler and sends the answer into the loop.
     fn ask(self: &Arc<Self>, id: RequestId, request: &ServerRequest) {
         let origin = request.extensions().get::<OriginatingRequestId>().map(|origin| origin.0.clone());
         let outlet = self.outlet_of(origin.as_ref());
@@ -138,7 +138,7 @@ impl Traffic {
                 (_, None) => Err(RpcError::of(Reason::Internal, "a request without a method")),
             };
             let message = answered(id.clone(), answer);
-            // The loop has ended: nobody waits for the answer.
+            // Fails only if the loop has ended, and then no handler waits.
             drop(traffic.inbound.send(Box::new(message)).await);
             // Dropping our own handle here is harmless: this task has nothing left to do.
             traffic.state().asking.remove(&id);
@@ -156,7 +156,7 @@ impl Traffic {
             }
             ServerNotification::LoggingMessageNotification(_) => self.outlet_of_only(),
             ServerNotification::CancelledNotification(cancelled) => {
-                // The handler takes a question back; dropping it tells the client.
+                // The handler withdraws a question; dropping the handle tells the client.
                 if let Some(id) = &cancelled.params.request_id {
                     drop(self.state().asking.remove(id));
                 }
@@ -166,7 +166,7 @@ impl Traffic {
         };
         let Some((method, params)) = spoken(&notification) else { return };
         if let Err(error) = outlet.notify(&method, params.as_ref()).await {
-            tracing::debug!(%error, %method, "a notification that nobody can hear");
+            tracing::debug!(%error, %method, "could not pass on a notification");
         }
     }
 }
@@ -176,8 +176,8 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHa
     tokio::spawn(task)
 }
 
-/// The one place for a request that is called in place.
-pub(super) struct InPlace(Arc<Traffic>);
+/// The registration of the request that is called in place; dropping it ends the registration.
+pub(super) struct InPlace(Arc<LoopTraffic>);
 
 impl Drop for InPlace {
     fn drop(&mut self) {
@@ -185,9 +185,9 @@ impl Drop for InPlace {
     }
 }
 
-/// A request under way in rmcp's loop.
+/// A request in flight in rmcp's loop; dropping it cancels the request there.
 pub(super) struct ThroughLoop {
-    traffic: Arc<Traffic>,
+    traffic: Arc<LoopTraffic>,
     id: RequestId,
     context: Arc<CallContext>,
     answered: oneshot::Receiver<Reply>,
@@ -209,25 +209,25 @@ impl Drop for ThroughLoop {
         if self.traffic.state().looped.remove(&self.id).is_none() {
             return;
         }
-        // Nobody waits for the answer any more: withdrawn, timed out, or the session is over.
+        // Unanswered: the request was withdrawn or timed out, or the session is over.
         let params = CancelledNotificationParam::new(Some(self.id.clone()), None);
         let notification = CancelledNotification::new(params);
         let message = Box::new(JsonRpcMessage::notification(notification.into()));
         if let Err(mpsc::error::TrySendError::Full(message)) = self.traffic.inbound.try_send(message) {
             let inbound = self.traffic.inbound.clone();
-            // It ends with the loop at the latest, whose end closes the queue.
+            // The task ends with the loop at the latest, which closes the queue.
             drop(spawn(async move { drop(inbound.send(message).await) }));
         }
     }
 }
 
-/// The transport that rmcp's loop sees.
-pub(super) struct Wire {
-    pub(super) traffic: Arc<Traffic>,
+/// The transport of rmcp's loop.
+pub(super) struct LoopTransport {
+    pub(super) traffic: Arc<LoopTraffic>,
     pub(super) inbound: mpsc::Receiver<Inbound>,
 }
 
-impl Transport<RoleServer> for Wire {
+impl Transport<RoleServer> for LoopTransport {
     type Error = std::convert::Infallible;
 
     fn send(
@@ -235,7 +235,7 @@ impl Transport<RoleServer> for Wire {
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let traffic = Arc::clone(&self.traffic);
-        // Requests are entered here, in order, and not in the future, which may run later.
+        // Register questions here, in order, and not in the future, which may run later.
         let notification = match message {
             ServerJsonRpcMessage::Request(request) => {
                 traffic.ask(request.id.clone(), &request.request);

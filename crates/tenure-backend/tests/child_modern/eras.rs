@@ -1,4 +1,4 @@
-//! What programs of one era or the other say when they are asked in the words of each.
+//! The verdicts about programs of either era, when they are probed in both eras.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tenure_protocol::{RawJson, Revision};
 use tenure_session::Route;
 use tenure_session::backend::probe::{self, Probe};
 use tenure_session::backend::{Backend, Open, Opening, Responder};
-use tenure_session::call::{Fanout, Outlet, Stage};
+use tenure_session::call::{Client, Fanout, Outlet};
 
 use super::{client, gone, limits, script, soon, text};
 
@@ -37,13 +37,13 @@ async fn verdicts(command: ChildCommand) -> (Verdict, Verdict) {
     let backend = ChildBackend::new(command, None);
     let asks = client();
     let attempt = soon(backend.modern().probe(asks.call(1, "server/discover", json!({})))).await;
-    let stage: Arc<dyn Stage> = asks;
+    let client: Arc<dyn Client> = asks;
     let open = Open {
         params: RawJson::of(&json!({"protocolVersion": "2025-11-25", "capabilities": {}})),
         revision: Revision::LATEST,
         opening: Opening::Fresh,
         route: Route::MAIN,
-        outlet: Outlet::of_stage(&stage),
+        outlet: Outlet::to(&client),
         fanout: Fanout::new(Route::MAIN),
     };
     let opened = soon(backend.open(open)).await;
@@ -67,7 +67,7 @@ async fn programs_tell_their_era() {
     for (name, text, expected) in table {
         let mut command = script(&text);
         if name.contains("silent") {
-            // Waited for until the time is up. The others answer, however slow the machine is.
+            // This one runs into the timeout. The others answer, however slow the machine is.
             command.limits.start_timeout = Duration::from_millis(700);
         }
         assert_eq!(verdicts(command).await, expected, "a program that is {name}");
@@ -111,7 +111,7 @@ async fn stopped(pid: &str) {
 #[tokio::test]
 async fn a_modern_program_that_is_busy_is_left_alone_and_stays_modern() {
     let answer = r#"echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{\"content\":[{\"text\":\"$$\"}]}}""#;
-    // It does one thing after the other, and the slow one only when somebody lets it.
+    // It answers one request after the other, and the slow one only when the test allows it.
     let busy = format!("{DISCOVERED} ;; *slow*) kill -STOP $$; {answer}");
     let mut command = script(&serving(&busy, UNKNOWN));
     let patience = Duration::from_secs(10);

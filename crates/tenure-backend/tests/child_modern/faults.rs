@@ -1,4 +1,4 @@
-//! Scripts that answer strangely, or not at all.
+//! Scripts that answer in unusual ways, or not at all.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn what_the_server_says_is_passed_on_or_says_why_not() {
             format!(r#"echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{{\"x\":\"{long}\"}}}}""#),
             Err((-32603, "longer than a line may be")),
         ),
-        // Nothing that is meant for us, and then the answer.
+        // Messages that are not for us, and then the answer.
         (
             r#"echo starting; echo '{"jsonrpc":"2.0","id":99,"result":{}}'; echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}"; echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}""#.to_owned(),
             Ok(json!({})),
@@ -57,7 +57,7 @@ async fn what_the_server_says_is_passed_on_or_says_why_not() {
 
 #[tokio::test]
 async fn a_question_is_refused_and_a_ping_answered() {
-    // It answers with what it heard.
+    // It answers with the lines that it read.
     let text = format!(
         r#"{READ} echo '{{"jsonrpc":"2.0","id":"q","method":"roots/list"}}'; read -r refused
         echo '{{"jsonrpc":"2.0","id":"p","method":"ping"}}'; read -r answered
@@ -87,7 +87,7 @@ async fn a_listen_may_be_ended_by_a_cancellation_alone() {
 
 #[tokio::test]
 async fn a_listen_whose_client_does_not_read_ends_and_the_server_hears_of_it() {
-    // Much news, and then it says what it has heard. The cancellation and the other request come in either order.
+    // It sends much news, and then the lines that it read. The cancellation and the other request come in either order.
     let text = format!(
         r#"{READ} n=0
         while [ $n -lt 1000 ]; do n=$((n+1))
@@ -100,7 +100,7 @@ async fn a_listen_whose_client_does_not_read_ends_and_the_server_hears_of_it() {
     let listener = client();
     let mut listen =
         responder.respond(listener.call(7, "subscriptions/listen", json!({"notifications": {}})));
-    // Looked at until it is sent, and then no more until the other request is answered.
+    // Poll it until it is sent, and then not again until the other request is answered.
     let mut ended = None;
     while ended.is_none() && listener.heard().is_empty() {
         match futures_util::poll!(&mut listen) {
@@ -125,7 +125,7 @@ async fn a_server_that_keeps_dying_is_not_started_again_at_once() {
     for _ in 0..12 {
         let error = ask(&responder, &client, "tools/list", json!({})).await.unwrap_err();
         last = error.message();
-        // Then it was not sent; before, it may have been carried out.
+        // In this case it was not sent; in the earlier cases it may have been carried out.
         if error.is(Reason::BackendUnavailable) && last.contains("keeps failing") {
             return;
         }

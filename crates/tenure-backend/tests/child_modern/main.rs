@@ -1,4 +1,4 @@
-//! The modern half in front of programs: with an SDK's server, and with scripts that do what no server should.
+//! The modern half in front of child programs: an SDK's server, and scripts that break the rules.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
@@ -18,7 +18,7 @@ use tenure_protocol::Reply;
 use tenure_session::backend::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
-/// A client that can do nothing special.
+/// A client without capabilities.
 fn client() -> Arc<FakeClient> {
     FakeClient::new(json!({}))
 }

@@ -1,4 +1,4 @@
-//! With the server of an SDK that knows the era.
+//! Tests with the server of an SDK that knows the modern era.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn pid(responder: &ChildResponder) -> u64 {
     text(tool(responder, &client(), "pid").await).parse().unwrap()
 }
 
-/// A client's listen, and what it has heard.
+/// A client's listen, and the news that it got.
 fn listen(responder: &ChildResponder, client: &Arc<FakeClient>) -> tenure_session::port::BoxFuture<Reply> {
     responder.respond(client.call(
         7,
@@ -48,7 +48,7 @@ async fn everything_but_id_and_token_passes_as_it_is() {
 async fn requests_of_many_clients_are_kept_apart_on_one_child() {
     let responder = responder(limits());
     let clients: Vec<_> = (0..20).map(|_| client()).collect();
-    // All with the same id and the same token, at once.
+    // All at once, with the same id and the same token.
     let calls = clients.iter().map(|client| tool(&responder, client, "progress"));
     for reply in futures_util::future::join_all(calls).await {
         reply.unwrap();
@@ -68,8 +68,8 @@ async fn callers_do_not_share_a_child() {
     let mut call = client().call(7, "tools/call", json!({"name": "pid"}));
     let mut caller = call.context.caller().clone();
     caller.principal = Principal::named("somebody");
-    let stage = client();
-    call.context = CallContext::staged(stage, &call.request, caller);
+    let client = client();
+    call.context = CallContext::new(client, &call.request, caller);
     let theirs = text(soon(responder.respond(call)).await);
     assert_ne!(theirs, pid(&responder).await.to_string());
 }
@@ -117,7 +117,7 @@ async fn listens_are_kept_apart_and_end_each_in_its_way() {
         reply = &mut second => panic!("{reply:?}"),
         _ = async { tokio::join!(change(), hear(&one, Method::ToolsListChanged), hear(&other, Method::ToolsListChanged)) } => {}
     }
-    // One is dropped, and the server hears of it; the other goes on.
+    // One is dropped, and the server gets a cancellation; the other goes on.
     drop(first);
     tool(&responder, &asks, "cancelled").await.unwrap();
     tokio::select! {
@@ -135,7 +135,7 @@ async fn a_log_message_is_the_only_ones_that_wants_it() {
     let level = json!({"io.modelcontextprotocol/logLevel": "debug", "progressToken": 1});
     let log = json!({"name": "log", "_meta": level});
     let (one, other) = (client(), client());
-    // Another that does not want any is no hindrance.
+    // A second request that wants no log messages does not matter.
     let mut hang = responder.respond(other.call(
         7,
         "tools/call",
@@ -161,7 +161,7 @@ async fn a_log_message_is_the_only_ones_that_wants_it() {
         reply = &mut hang => panic!("{reply:?}"),
         reply = ask(&responder, &one, "tools/call", log) => drop(reply.unwrap()),
     }
-    assert!(one.heard().is_empty() && other.heard().is_empty(), "nobody can tell whose it is");
+    assert!(one.heard().is_empty() && other.heard().is_empty(), "it could belong to either");
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn when_the_child_dies_all_that_it_had_fails_and_the_next_request_starts_a
     }
     let client = client();
     let died = tokio::join!(soon(listen), soon(hang), tool(&responder, &client, "die"));
-    // Calls may have been carried out; a listen does nothing.
+    // Calls may have been carried out; a listen has no effects.
     for (reply, reason) in
         [(died.0, Reason::BackendUnavailable), (died.1, Reason::Interrupted), (died.2, Reason::Interrupted)]
     {
@@ -197,7 +197,7 @@ async fn a_child_that_nobody_needs_leaves_and_comes_back() {
     let responder = responder(ChildLimits { idle: Duration::from_millis(100), ..limits() });
     let first = pid(&responder).await;
     gone(first).await;
-    // A listen keeps it.
+    // A listen keeps the child alive.
     let client = client();
     let mut listen = listen(&responder, &client);
     tokio::select! {

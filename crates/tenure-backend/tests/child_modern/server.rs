@@ -1,4 +1,4 @@
-//! The server of an SDK as a child: this very program, told to be one.
+//! The server of an SDK as a child process: the test program itself, started in another mode.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ const IS_SERVER: &str = "SERVES_MCP";
 
 /// A responder that runs it.
 pub(crate) fn responder(limits: ChildLimits) -> ChildResponder {
-    // With one thread, as on a machine with one processor, the runner would begin a line that the first message ends.
+    // With one thread, the test runner prints the start of a line, and the first message would end up on that line.
     let arguments = ["--exact", "server::serves", "--nocapture", "--test-threads=2"];
     let mut command = ChildCommand::new(std::env::current_exe().unwrap(), arguments);
     command.environment.push((IS_SERVER.to_owned(), "1".to_owned()));
-    // What the test runner prints is among its messages, and is none.
+    // The output of the test runner comes between the messages, and is not a message.
     command.limits = limits;
     ChildResponder::new(command, None)
 }
 
-/// No test: what the child does. Without being told to, nothing.
+/// Not a test: the main function of the child. Does nothing unless the environment says so.
 #[tokio::test]
 async fn serves() {
     if std::env::var_os(IS_SERVER).is_none() {
@@ -114,7 +114,7 @@ impl ServerHandler for Tools {
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
         let mut changes = self.changes.subscribe();
-        // The client knows that it listens before we get here.
+        // The client has the acknowledgement of its listen before we get here.
         if *changes.borrow() > 0 {
             changes.mark_changed();
         }

@@ -1,4 +1,4 @@
-//! A server that answers with whatever bytes a test wants, and takes down what it was asked.
+//! A server that answers with the bytes that a test chooses, and records its requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// One request as it came.
+/// One recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Request line and headers, in lower case but for the values.
+    /// Request line and headers; names are in lower case.
     pub(crate) head: Vec<(String, String)>,
     pub(crate) body: Value,
 }
@@ -23,11 +23,11 @@ impl Asked {
     }
 }
 
-/// What a server does with a request.
+/// How the server answers a request.
 pub(crate) enum Answer {
     /// Writes this and closes.
     Bytes(String),
-    /// Writes this and waits until the client is gone.
+    /// Writes this and waits until the client closes the connection.
     Held(String),
 }
 
@@ -39,12 +39,12 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// A server that answers the requests of each number like this.
+    /// A server whose answer depends on the number of the request and on the request.
     pub(crate) async fn start(answer: impl Fn(usize, &Asked) -> Answer + Send + Sync + 'static) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), answer)
     }
 
-    /// The same at an address that was used before.
+    /// The same on an existing listener.
     pub(crate) fn on(
         listener: TcpListener,
         answer: impl Fn(usize, &Asked) -> Answer + Send + Sync + 'static,
@@ -80,7 +80,7 @@ impl Raw {
         Self { url, asked, gone, serving }
     }
 
-    /// Ends it, as a kill does: nothing listens any more, and every connection breaks. Returns its address.
+    /// Ends the server as a kill does: closes the listener and breaks every connection. Returns its address.
     pub(crate) async fn stop(self) -> String {
         self.serving.abort();
         drop(self.serving.await);
@@ -92,12 +92,12 @@ impl Raw {
         super::soon(self.asked.recv()).await.unwrap()
     }
 
-    /// Those that came and were not looked at.
+    /// How many recorded requests were not read by the test.
     pub(crate) fn left(&mut self) -> usize {
         std::iter::from_fn(|| self.asked.try_recv().ok()).count()
     }
 
-    /// Resolves when a client whose answer was held back has gone.
+    /// Resolves when a client has closed the connection of an `Answer::Held`.
     pub(crate) async fn gone(&mut self) {
         super::soon(self.gone.recv()).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! The server elsewhere is away for a while, and knows no sessions.
+//! A remote server without sessions is away for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::raw::{self, Answer, Asked, Raw};
 use super::{ask, client, patient, soon, value};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than anything takes that does not wait.
+/// Longer than any request takes that does not wait for the server.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn serve(asked: &Asked) -> Answer {

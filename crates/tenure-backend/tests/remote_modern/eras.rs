@@ -1,4 +1,4 @@
-//! What servers of one era or the other say when they are asked in the words of each.
+//! The verdicts about servers of either era, when they are probed in both eras.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tenure_protocol::{RawJson, Revision, RpcError};
 use tenure_session::Route;
 use tenure_session::backend::probe::{self, Probe};
 use tenure_session::backend::{Backend, Open, Opened, Opening};
-use tenure_session::call::{Fanout, Outlet, Stage};
+use tenure_session::call::{Client, Fanout, Outlet};
 
 use super::raw::{self, Answer, Asked, Raw};
 use super::{client, responder, soon};
@@ -26,7 +26,7 @@ async fn verdicts(answer: fn(&Asked) -> Answer) -> (Verdict, Verdict) {
 }
 
 async fn opened(url: &str) -> Result<Opened, RpcError> {
-    let stage: Arc<dyn Stage> = client();
+    let client: Arc<dyn Client> = client();
     let open = Open {
         params: RawJson::of(
             &json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}),
@@ -34,7 +34,7 @@ async fn opened(url: &str) -> Result<Opened, RpcError> {
         revision: Revision::LATEST,
         opening: Opening::Fresh,
         route: Route::MAIN,
-        outlet: Outlet::of_stage(&stage),
+        outlet: Outlet::to(&client),
         fanout: Fanout::new(Route::MAIN),
     };
     let upstream = Upstream { patience: Duration::ZERO, ..Upstream::new(url) };

@@ -1,4 +1,4 @@
-//! Answers that are none, and answers in all the shapes they may have.
+//! Invalid answers, and valid answers in all their forms.
 
 use serde_json::{Value, json};
 use tenure_protocol::{Method, Reason};
@@ -22,7 +22,7 @@ async fn an_answer_is_passed_on_as_it_is_whatever_its_shape() {
             |_, asked| raw::result(asked, &json!({"resultType": "complete", "x": 1})),
             Ok(json!({"resultType": "complete", "x": 1})),
         ),
-        // It need not say what it is.
+        // The result type may be missing.
         (|_, asked| raw::result(asked, &json!({"x": 1})), Ok(json!({"x": 1}))),
         (
             |_, asked| raw::result(asked, &json!({"resultType": "input_required", "requestState": "s"})),
@@ -49,7 +49,7 @@ async fn an_answer_is_passed_on_as_it_is_whatever_its_shape() {
             },
             Err(unknown.clone()),
         ),
-        // Without an id, as servers do that could not read it.
+        // Without an id, as from a server that could not parse the request.
         (
             |_, _| {
                 raw::json(
@@ -102,12 +102,12 @@ async fn what_is_no_answer_says_so() {
         (
             Box::new(|_, _| raw::whole("200 OK", "text/html", "<html>")),
             Reason::BackendUnavailable,
-            "not an answer",
+            "not a response to the request",
         ),
         (
             Box::new(|_, _| raw::json("200 OK", &json!({"jsonrpc": "2.0", "id": 99, "result": {}}))),
             Reason::BackendUnavailable,
-            "not an answer",
+            "not a response to the request",
         ),
         // Broken off: before the head, within the body, within a stream.
         (Box::new(|_, _| Answer::Bytes(String::new())), Reason::Interrupted, "may or may not"),
@@ -170,7 +170,7 @@ async fn what_comes_before_the_answer_is_heard_in_order() {
         let other = json!({"jsonrpc": "2.0", "id": "other", "result": {}});
         let asks = json!({"jsonrpc": "2.0", "id": 1, "method": "roots/list"});
         let answer = json!({"jsonrpc": "2.0", "id": asked.body["id"], "result": {"resultType": "complete"}});
-        // What comes after the answer is not heard.
+        // Messages after the answer are ignored.
         Answer::Bytes(raw::stream(&[progress(1), log, other, asks, progress(2), answer, progress(3)]))
     })
     .await;

@@ -1,4 +1,4 @@
-//! Headers that repeat the body, and the tools that they are learned from.
+//! Headers that repeat the body, and learning them from lists of tools.
 
 use serde_json::{Value, json};
 use tenure_session::backend::Responder;
@@ -25,14 +25,14 @@ async fn a_request_is_posted_as_the_client_wrote_it() {
     let sent: Value = call.request.params.as_ref().unwrap().read().unwrap();
     let mut caller = call.context.caller().clone();
     caller.traceparent = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into());
-    let stage = client();
-    call.context = tenure_session::call::CallContext::staged(stage, &call.request, caller);
+    let client = client();
+    call.context = tenure_session::call::CallContext::new(client, &call.request, caller);
     soon(responder.respond(call)).await.unwrap();
     let asked = server.asked().await;
     assert_eq!(asked.header("mcp-protocol-version"), Some("2026-07-28"));
     assert_eq!(asked.header("mcp-method"), Some("tools/call"));
     assert_eq!(asked.header("mcp-name"), Some("=?base64?IFrDvHJpY2g=?="));
-    assert_eq!(asked.header("mcp-param-region"), None, "nobody said that it should be there");
+    assert_eq!(asked.header("mcp-param-region"), None, "the tool was not listed yet");
     assert_eq!(asked.header("content-type"), Some("application/json"));
     assert_eq!(asked.header("accept"), Some("application/json, text/event-stream"));
     assert_eq!(asked.header("traceparent").map(str::len), Some(55));
@@ -95,7 +95,7 @@ async fn a_server_that_misses_a_header_is_asked_once_more_with_it() {
 #[tokio::test]
 async fn a_server_that_is_never_content_is_asked_no_more_than_twice() {
     let mut server = Raw::start(|_, asked| match asked.body["method"].as_str() {
-        // The same page for ever.
+        // The server returns the same page for ever.
         Some("tools/list") => raw::result(asked, &json!({"tools": [], "nextCursor": "again"})),
         _ => raw::error("400 Bad Request", asked, &json!({"code": -32020, "message": "no"})),
     })
@@ -113,7 +113,7 @@ async fn a_server_that_is_never_content_is_asked_no_more_than_twice() {
     }
     assert_eq!((calls, lists, server.left()), (2, 2, 0));
 
-    // Other requests have nothing that a list of tools would mend.
+    // For other requests a list of tools would not help.
     ask(&responder, &client, "prompts/get", json!({"name": "p"})).await.unwrap_err();
     server.asked().await;
     assert_eq!(server.left(), 0);

@@ -1,4 +1,4 @@
-//! The modern half in front of servers elsewhere: with an SDK's server, and with servers that do what no server should.
+//! The modern half in front of remote servers: an SDK's server, and servers that break the rules.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -19,12 +19,12 @@ use tenure_protocol::Reply;
 use tenure_session::backend::Responder;
 use tenure_testkit::fake_client::FakeClient;
 
-/// A client that can do nothing special.
+/// A client without capabilities.
 fn client() -> Arc<FakeClient> {
     FakeClient::new(json!({}))
 }
 
-/// A responder in front of whoever listens there.
+/// A responder in front of the server at this URL.
 fn responder(url: &str) -> RemoteResponder {
     patient(url, Duration::ZERO)
 }
@@ -35,7 +35,7 @@ fn patient(url: &str, patience: Duration) -> RemoteResponder {
     RemoteResponder::new(&upstream).unwrap()
 }
 
-/// Asks one thing of a server; nothing here takes long.
+/// Sends one request to a server, with a short timeout.
 async fn ask(responder: &RemoteResponder, client: &Arc<FakeClient>, method: &str, params: Value) -> Reply {
     soon(responder.respond(client.call(7, method, params))).await
 }

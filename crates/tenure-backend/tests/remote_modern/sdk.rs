@@ -1,4 +1,4 @@
-//! With the server of an SDK that knows the era.
+//! Tests with the server of an SDK that knows the modern era.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use super::{ask, client, responder, soon, value};
 
-/// What a test and the server's handlers tell each other.
+/// Channels between a test and the server's handlers.
 #[derive(Default, Clone)]
 struct Signals {
     cancelled: Arc<Notify>,
@@ -96,7 +96,7 @@ impl ServerHandler for Tools {
     }
 }
 
-/// Its address, and what its handlers say.
+/// Starts the server; returns its address and the channels of its handlers.
 async fn serve() -> (String, Signals) {
     let signals = Signals::default();
     let made = signals.clone();
@@ -188,7 +188,7 @@ async fn a_listen_is_acknowledged_hears_news_and_ends() {
     signals.closed.notify_one();
     assert_eq!(value(soon(call).await)["_meta"]["io.modelcontextprotocol/subscriptionId"], 7);
 
-    // And one that is dropped.
+    // The same for a request that is dropped.
     let mut call = responder.respond(listen());
     signals.changed.notify_one();
     for method in [Method::Acknowledged, Method::ToolsListChanged] {

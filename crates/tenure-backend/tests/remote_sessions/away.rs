@@ -1,4 +1,4 @@
-//! The server elsewhere is away for a while: who waits for it, what is sent again, and what is not.
+//! The remote server is away for a while: which requests wait for it, and which are sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use super::raw::{self, Answer, Asked, Raw};
 use super::{ask, in_front_of, method, soon, through, usual};
 use tenure_testkit::runtime;
 
-/// Longer than anything takes that does not wait.
+/// Longer than any request takes that does not wait for the server.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// Lists `safe`, which may be called twice, and `unsafe`, which may not. Answers calls with the name of their tool.
@@ -28,7 +28,7 @@ fn serve(asked: &Asked) -> Answer {
     }
 }
 
-/// Serves, but for calls, whose first attempts it treats like this.
+/// Serves normally, except for the first attempts of a call, which get this answer.
 fn failing(times: usize, fail: fn(&Asked) -> Answer) -> (impl Fn(usize, &Asked) -> Answer, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -124,7 +124,7 @@ async fn a_server_that_says_when_to_come_back_is_left_alone_until_then() {
     sessions.shut_down(Duration::ZERO).await;
 }
 
-/// One request is waited for as long as the patience lasts; those that come later find the server away.
+/// The first request waits as long as the patience lasts; later requests fail at once.
 #[tokio::test]
 async fn a_server_that_stays_away_is_given_up() {
     let server = Raw::start(|_, asked| serve(asked)).await;
@@ -140,8 +140,8 @@ async fn a_server_that_stays_away_is_given_up() {
     sessions.shut_down(Duration::ZERO).await;
 }
 
-/// The server restarts under a call and knows no session any more: the session is begun anew, and what was lost is
-/// settled as with a program that died.
+/// The server restarts during a call and has forgotten the session. The session is opened again, and the lost call ends
+/// as with a program that died.
 #[tokio::test]
 async fn a_server_that_restarts_and_forgets_gets_the_session_and_safe_calls_anew() {
     for (tool, expected) in [("safe", "result"), ("unsafe", "error")] {

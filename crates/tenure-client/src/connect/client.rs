@@ -1,4 +1,4 @@
-//! A connected client: rmcp's own, with its sessions beside it.
+//! The connected client: rmcp's client together with the handle to its sessions.
 
 use std::{fmt, ops::Deref};
 
@@ -8,31 +8,32 @@ use rmcp::{
     service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, RunningService},
     transport::Transport,
 };
+use tenure_protocol::Era;
 
 use crate::{
-    call::Caller,
-    error::{Error, Kind},
-    layer::{Era, Eras, Options, SessionTransport, Sessions, Ungreeted},
+    call::RequestSender,
+    error::{ClientErrorKind, Error},
+    layer::{EraChoice, SessionHandle, SessionOptions, SessionTransport, Ungreeted},
 };
 
-/// A connected client. It is rmcp's own (`Deref`), with its sessions beside it.
-pub struct Client<H: Service<RoleClient> = ()> {
+/// A connected client: rmcp's own (by `Deref`), together with the handle to its sessions.
+pub struct ConnectedClient<H: Service<RoleClient> = ()> {
     service: RunningService<RoleClient, H>,
-    sessions: Sessions,
+    sessions: SessionHandle,
     era: Era,
 }
 
-impl<H: Service<RoleClient>> Client<H> {
-    /// Greets a server over a transport of any kind: finds out of which era it is, and does the handshake if it has one.
+impl<H: Service<RoleClient>> ConnectedClient<H> {
+    /// Greets a server over any transport: finds out its era, and does the handshake if the era has one.
     ///
     /// # Errors
     ///
-    /// `Kind::Closed` if the handshake fails.
+    /// `ClientErrorKind::Closed` if the handshake fails.
     ///
     /// # Cancel safety
     ///
     /// The connection is closed.
-    pub async fn start<T>(handler: H, layer: (SessionTransport<T>, Sessions)) -> Result<Self, Error>
+    pub async fn start<T>(handler: H, layer: (SessionTransport<T>, SessionHandle)) -> Result<Self, Error>
     where
         T: Transport<RoleClient> + 'static,
     {
@@ -42,12 +43,13 @@ impl<H: Service<RoleClient>> Client<H> {
         Self::start_greeted(handler, (transport, sessions), era).await
     }
 
-    /// As `start`, over a transport that can be made anew: a server that breaks off over `server/discover` is greeted once
-    /// more, the old way. `was_there` tells such a server from one that was never reached.
+    /// As `start`, over a transport that `make` can open again: if a server closes the connection at
+    /// `server/discover`, a new connection is opened and starts with `initialize`. `was_there` tells such a server
+    /// from one that was never reached.
     pub(super) async fn start_with<T>(
         handler: H,
-        options: Options,
-        make: impl Fn(Options) -> Result<(SessionTransport<T>, Sessions), Error>,
+        options: SessionOptions,
+        make: impl Fn(SessionOptions) -> Result<(SessionTransport<T>, SessionHandle), Error>,
         was_there: impl Fn(&ClientInitializeError) -> bool,
     ) -> Result<Self, Error>
     where
@@ -58,7 +60,7 @@ impl<H: Service<RoleClient>> Client<H> {
         let era = match transport.greet(&info).await {
             Err(Ungreeted { error, while_probing: true }) if was_there(&error) => {
                 tracing::debug!(%error, "no answer to server/discover, trying initialize");
-                (transport, sessions) = make(Options { eras: Eras::Legacy, ..options })?;
+                (transport, sessions) = make(SessionOptions { eras: EraChoice::Legacy, ..options })?;
                 transport.greet(&info).await
             }
             greeted => greeted,
@@ -69,7 +71,7 @@ impl<H: Service<RoleClient>> Client<H> {
 
     async fn start_greeted<T>(
         handler: H,
-        (transport, sessions): (SessionTransport<T>, Sessions),
+        (transport, sessions): (SessionTransport<T>, SessionHandle),
         era: Era,
     ) -> Result<Self, Error>
     where
@@ -85,42 +87,44 @@ impl<H: Service<RoleClient>> Client<H> {
         Ok(Self { service, sessions, era })
     }
 
-    /// The era in which the server is spoken to.
+    /// The era that is used with the server.
     pub fn era(&self) -> Era {
         self.era
     }
 
     /// The handle to the session of this connection.
-    pub fn sessions(&self) -> &Sessions {
+    pub fn sessions(&self) -> &SessionHandle {
         &self.sessions
     }
 
-    /// Sends requests with a time limit.
-    pub fn caller(&self) -> Caller {
-        Caller::new(self.service.peer().clone())
+    /// A sender of requests with a time limit.
+    pub fn caller(&self) -> RequestSender {
+        RequestSender::new(self.service.peer().clone())
     }
 
-    /// The parts, for programs that want to keep rmcp's service by itself.
-    pub fn into_parts(self) -> (RunningService<RoleClient, H>, Sessions) {
+    /// The two parts, for programs that keep rmcp's service by itself.
+    pub fn into_parts(self) -> (RunningService<RoleClient, H>, SessionHandle) {
         (self.service, self.sessions)
     }
 
-    /// Closes the connection, after what is known of the session is in the jar. The session lives on.
+    /// Writes the session to the jar, then closes the connection. The session goes on at the server.
     ///
     /// # Errors
     ///
-    /// `Kind::Closed` if the connection's task failed.
+    /// `ClientErrorKind::Closed` if the connection's task failed.
     ///
     /// # Cancel safety
     ///
-    /// The connection closes all the same.
+    /// The connection is closed anyway.
     pub async fn close(self) -> Result<(), Error> {
         let closed = self.service.cancel().await;
-        closed.map(drop).map_err(|error| Error::with_source(Kind::Closed, "close the connection", error))
+        closed
+            .map(drop)
+            .map_err(|error| Error::with_source(ClientErrorKind::Closed, "close the connection", error))
     }
 }
 
-impl<H: Service<RoleClient>> Deref for Client<H> {
+impl<H: Service<RoleClient>> Deref for ConnectedClient<H> {
     type Target = RunningService<RoleClient, H>;
 
     fn deref(&self) -> &Self::Target {
@@ -128,12 +132,12 @@ impl<H: Service<RoleClient>> Deref for Client<H> {
     }
 }
 
-impl<H: Service<RoleClient>> fmt::Debug for Client<H> {
+impl<H: Service<RoleClient>> fmt::Debug for ConnectedClient<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("sessions", &self.sessions).finish_non_exhaustive()
+        f.debug_struct("ConnectedClient").field("sessions", &self.sessions).finish_non_exhaustive()
     }
 }
 
 fn handshake_failed(error: ClientInitializeError) -> Error {
-    Error::with_source(Kind::Closed, "the handshake failed", error)
+    Error::with_source(ClientErrorKind::Closed, "the handshake failed", error)
 }

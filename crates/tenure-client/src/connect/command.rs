@@ -1,6 +1,6 @@
-//! A server that is started as a child process and spoken to over its standard streams.
+//! A server that runs as a child process and is reached over its standard streams.
 //!
-//! rmcp has a transport for this too, but it keeps the child's output to itself, and the tap has to see it.
+//! rmcp has a transport for this too, but gives no access to the child's output, which the tap must read.
 
 use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, process::Stdio, time::Duration};
 
@@ -11,41 +11,41 @@ use rmcp::{
 };
 use tokio::process::{self, ChildStdin, ChildStdout};
 
-use super::Client;
+use super::ConnectedClient;
 use crate::{
-    error::{Error, Kind},
-    jar::Server,
-    layer::{Options, SessionTransport, Tap, TapReader},
+    error::{ClientErrorKind, Error},
+    jar::JarServer,
+    layer::{SessionOptions, SessionTransport, Tap, TapReader},
 };
 
-/// How long a child may take to end after its input was closed, before it is killed.
+/// How long a child may run after its input was closed, before it is killed.
 const EXIT_WITHIN: Duration = Duration::from_secs(3);
 
 /// How a server is started.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub struct Command {
+pub struct ServerCommand {
     /// The program.
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// What is added to its environment.
+    /// Variables that are added to its environment.
     pub env: BTreeMap<OsString, OsString>,
-    /// Where it runs; else where we do.
+    /// Its working directory; else our own.
     pub cwd: Option<PathBuf>,
-    /// On whose behalf, if the jar has to tell.
+    /// The user for whom it runs, if the jar must keep users apart.
     pub principal: Option<String>,
 }
 
-impl Command {
+impl ServerCommand {
     /// A program with these arguments.
     pub fn new(program: impl Into<String>, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { program: program.into(), args: args.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// How the jar knows the server.
-    pub fn server(&self) -> Server {
-        let server = Server::command(&self.program, &self.args, self.cwd.as_deref());
+    /// The server under which the jar keeps its cookies.
+    pub fn server(&self) -> JarServer {
+        let server = JarServer::command(&self.program, &self.args, self.cwd.as_deref());
         match &self.principal {
             Some(principal) => server.with_principal(principal),
             None => server,
@@ -53,10 +53,10 @@ impl Command {
     }
 }
 
-impl std::fmt::Debug for Command {
+impl std::fmt::Debug for ServerCommand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Arguments and environment may hold tokens.
-        f.debug_struct("Command")
+        f.debug_struct("ServerCommand")
             .field("program", &self.program)
             .field("cwd", &self.cwd)
             .finish_non_exhaustive()
@@ -67,49 +67,52 @@ impl std::fmt::Debug for Command {
 ///
 /// # Errors
 ///
-/// `Kind::Closed` if it cannot be started or the handshake fails.
+/// `ClientErrorKind::Closed` if it cannot be started or the handshake fails.
 ///
 /// # Cancel safety
 ///
 /// The child is killed.
-pub async fn connect_command(command: &Command, options: Options) -> Result<Client, Error> {
+pub async fn connect_command(
+    command: &ServerCommand,
+    options: SessionOptions,
+) -> Result<ConnectedClient, Error> {
     connect_command_with((), command, options).await
 }
 
-/// As `connect_command`, with a handler for what the server asks of its client.
+/// As `connect_command`, with a handler for the server's requests to its client.
 ///
 /// # Errors
 ///
 /// As `connect_command`.
 pub async fn connect_command_with<H: Service<RoleClient>>(
     handler: H,
-    command: &Command,
-    options: Options,
-) -> Result<Client<H>, Error> {
+    command: &ServerCommand,
+    options: SessionOptions,
+) -> Result<ConnectedClient<H>, Error> {
     let start = |options| {
         let tap = Tap::default();
-        let child = Child::start(command, tap.clone());
+        let child = ServerProcess::start(command, tap.clone());
         let child = child.map_err(|error| {
-            Error::with_source(Kind::Closed, format!("start `{}`", command.program), error)
+            Error::with_source(ClientErrorKind::Closed, format!("start `{}`", command.program), error)
         })?;
         Ok(SessionTransport::new(child, tap, command.server(), options))
     };
-    Client::start_with(handler, options, start, |_| true).await
+    ConnectedClient::start_with(handler, options, start, |_| true).await
 }
 
-/// A child process as a transport. Its standard error is ours.
-pub struct Child {
+/// A child process as a transport. It inherits our standard error.
+pub struct ServerProcess {
     process: process::Child,
     lines: AsyncRwTransport<RoleClient, TapReader<ChildStdout>, ChildStdin>,
 }
 
-impl Child {
-    /// Starts the process and shows what it writes to the tap.
+impl ServerProcess {
+    /// Starts the process. The tap reads its output.
     ///
     /// # Errors
     ///
-    /// The operating system's.
-    pub fn start(command: &Command, tap: Tap) -> io::Result<Self> {
+    /// Those of the operating system.
+    pub fn start(command: &ServerCommand, tap: Tap) -> io::Result<Self> {
         let mut starting = process::Command::new(&command.program);
         starting.args(&command.args).envs(&command.env).kill_on_drop(true);
         starting.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -129,13 +132,13 @@ impl Child {
     }
 }
 
-impl std::fmt::Debug for Child {
+impl std::fmt::Debug for ServerProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Child").field("id", &self.id()).finish_non_exhaustive()
+        f.debug_struct("ServerProcess").field("id", &self.id()).finish_non_exhaustive()
     }
 }
 
-impl Transport<RoleClient> for Child {
+impl Transport<RoleClient> for ServerProcess {
     type Error = io::Error;
 
     fn send(&mut self, item: ClientJsonRpcMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
@@ -147,7 +150,7 @@ impl Transport<RoleClient> for Child {
     }
 
     async fn close(&mut self) -> io::Result<()> {
-        // The end of its input is how a server over standard streams is told to stop.
+        // A closed input tells a server on standard streams to stop.
         self.lines.close().await?;
         match tokio::time::timeout(EXIT_WITHIN, self.process.wait()).await {
             Ok(status) => {

@@ -1,7 +1,7 @@
-//! A server behind a URL.
+//! A server at a URL.
 //!
-//! rmcp does the protocol and reqwest the HTTP. In between stands a client that sends the handshake itself, so
-//! that the tap sees its answer; everything else goes to rmcp's implementation for reqwest.
+//! rmcp does the protocol and reqwest the HTTP. `TapClient` between them sends the handshake itself, so that the tap
+//! can read the answer; all other messages go to rmcp's implementation for reqwest.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -19,42 +19,42 @@ use rmcp::{
 };
 use sse_stream::{Sse, SseStream};
 
-use super::Client;
+use super::ConnectedClient;
 use crate::{
-    error::{Error, Kind},
-    jar::Server,
-    layer::{Options, SessionTransport, Tap},
+    error::{ClientErrorKind, Error},
+    jar::JarServer,
+    layer::{SessionOptions, SessionTransport, Tap},
 };
 
-type Outcome<T> = Result<T, StreamableHttpError<reqwest::Error>>;
+type HttpResult<T> = Result<T, StreamableHttpError<reqwest::Error>>;
 type Headers = HashMap<HeaderName, HeaderValue>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
+type SseEvents = BoxStream<'static, Result<Sse, SseError>>;
 
 /// The header in which a server of Streamable HTTP names its transport session.
 const TRANSPORT_SESSION: &str = "mcp-session-id";
-/// No answer to a handshake is larger than this.
+/// The largest answer to a handshake.
 const MAX_HANDSHAKE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_REDIRECTS: usize = 10;
 
-/// What goes along with every request.
+/// Options of the HTTP connection.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub struct Http {
+pub struct HttpOptions {
     /// The token of `Authorization: Bearer`.
     pub bearer: Option<String>,
     /// Other headers.
     pub headers: Headers,
-    /// On whose behalf, if the jar has to tell. Two tokens of two users need two of these.
+    /// The user of the server, if the jar must keep users apart. Tokens of two users need two principals.
     pub principal: Option<String>,
-    /// The client to send with; else one of our own.
+    /// The client to use; else we build one.
     pub client: Option<reqwest::Client>,
 }
 
-impl std::fmt::Debug for Http {
+impl std::fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Neither the token nor the values of headers.
+        // The token and the values of headers are secrets.
         let names: Vec<_> = self.headers.keys().collect();
-        f.debug_struct("Http").field("headers", &names).finish_non_exhaustive()
+        f.debug_struct("HttpOptions").field("headers", &names).finish_non_exhaustive()
     }
 }
 
@@ -62,16 +62,20 @@ impl std::fmt::Debug for Http {
 ///
 /// # Errors
 ///
-/// `Kind::Invalid` for a URL that this build cannot reach, `Kind::Closed` if the handshake fails.
+/// `ClientErrorKind::Invalid` for a URL that this build cannot reach, `ClientErrorKind::Closed` if the handshake fails.
 ///
 /// # Cancel safety
 ///
 /// The connection is closed.
-pub async fn connect_http(url: &str, http: Http, options: Options) -> Result<Client, Error> {
+pub async fn connect_http(
+    url: &str,
+    http: HttpOptions,
+    options: SessionOptions,
+) -> Result<ConnectedClient, Error> {
     connect_http_with((), url, http, options).await
 }
 
-/// As `connect_http`, with a handler for what the server asks of its client.
+/// As `connect_http`, with a handler for the server's requests to its client.
 ///
 /// # Errors
 ///
@@ -79,13 +83,16 @@ pub async fn connect_http(url: &str, http: Http, options: Options) -> Result<Cli
 pub async fn connect_http_with<H: Service<RoleClient>>(
     handler: H,
     url: &str,
-    http: Http,
-    options: Options,
-) -> Result<Client<H>, Error> {
+    http: HttpOptions,
+    options: SessionOptions,
+) -> Result<ConnectedClient<H>, Error> {
     if cfg!(not(feature = "tls")) && url.trim_start().to_ascii_lowercase().starts_with("https:") {
-        return Err(Error::new(Kind::Invalid, "`https:` needs the feature `tls`, which this build has not"));
+        return Err(Error::new(
+            ClientErrorKind::Invalid,
+            "`https:` needs the feature `tls`, which this build has not",
+        ));
     }
-    let server = Server::url(url);
+    let server = JarServer::url(url);
     let server = match http.principal {
         Some(principal) => server.with_principal(principal),
         None => server,
@@ -103,18 +110,18 @@ pub async fn connect_http_with<H: Service<RoleClient>>(
         let transport = StreamableHttpClientTransport::with_client(client, config.clone());
         Ok(SessionTransport::new(transport, tap, server.clone(), options))
     };
-    Client::start_with(handler, options, connect, was_answered).await
+    ConnectedClient::start_with(handler, options, connect, was_answered).await
 }
 
-/// Whether a greeting got an answer of some kind. One that was not sent, or that asks for a token, will fare no better
-/// the second time.
+/// Whether the server answered the greeting in some way. If the greeting could not be sent, or the server wants a
+/// token, a second attempt would fail too.
 fn was_answered(error: &ClientInitializeError) -> bool {
     let ClientInitializeError::TransportError { error: transport, .. } = error else { return true };
     let sent = transport.error.downcast_ref::<StreamableHttpError<reqwest::Error>>();
     !matches!(sent, Some(StreamableHttpError::Client(_))) && !error.is_authorization_required()
 }
 
-/// A reqwest client that shows the answer to a handshake to a tap.
+/// A reqwest client whose answer to the handshake the tap reads.
 #[derive(Clone, Debug)]
 pub struct TapClient {
     inner: reqwest::Client,
@@ -122,7 +129,7 @@ pub struct TapClient {
 }
 
 impl TapClient {
-    /// Shows what `inner` reads to `tap`.
+    /// Lets `tap` read the answer to the handshake.
     pub fn new(inner: reqwest::Client, tap: Tap) -> Self {
         Self { inner, tap }
     }
@@ -133,7 +140,7 @@ impl TapClient {
         message: &ClientJsonRpcMessage,
         bearer: Option<&str>,
         headers: &Headers,
-    ) -> Outcome<Option<StreamableHttpPostResponse>> {
+    ) -> HttpResult<Option<StreamableHttpPostResponse>> {
         let mut request = self.inner.post(uri).header(header::ACCEPT, "text/event-stream, application/json");
         for (name, value) in headers {
             request = request.header(name, value);
@@ -162,7 +169,7 @@ impl TapClient {
         }
     }
 
-    fn events(&self, response: reqwest::Response) -> Events {
+    fn events(&self, response: reqwest::Response) -> SseEvents {
         let tap = self.tap.clone();
         let mut left = MAX_HANDSHAKE_BYTES;
         let bytes = response.bytes_stream().map_err(std::io::Error::other).and_then(move |bytes| {
@@ -193,7 +200,7 @@ impl StreamableHttpClient for TapClient {
         session_id: Option<Arc<str>>,
         bearer: Option<String>,
         headers: Headers,
-    ) -> Outcome<StreamableHttpPostResponse> {
+    ) -> HttpResult<StreamableHttpPostResponse> {
         let limit = MAX_HANDSHAKE_BYTES;
         self.post_message_with_max_sse_event_size(uri, message, session_id, bearer, headers, limit).await
     }
@@ -206,15 +213,14 @@ impl StreamableHttpClient for TapClient {
         bearer: Option<String>,
         headers: Headers,
         max_sse_event_size: usize,
-    ) -> Outcome<StreamableHttpPostResponse> {
+    ) -> HttpResult<StreamableHttpPostResponse> {
         if !self.tap.has_seen()
             && is_handshake(&message)
             && let Some(answer) = self.post_handshake(&uri, &message, bearer.as_deref(), &headers).await?
         {
             return Ok(answer);
         }
-        // Also a handshake that was refused: it made nothing, and rmcp knows how to read every refusal, so it
-        // may ask again.
+        // A refused handshake is sent again this way: it had no effect, and rmcp knows how to read every refusal.
         self.inner
             .post_message_with_max_sse_event_size(
                 uri,
@@ -233,7 +239,7 @@ impl StreamableHttpClient for TapClient {
         session_id: Arc<str>,
         bearer: Option<String>,
         headers: Headers,
-    ) -> Outcome<()> {
+    ) -> HttpResult<()> {
         self.inner.delete_session(uri, session_id, bearer, headers).await
     }
 
@@ -244,7 +250,7 @@ impl StreamableHttpClient for TapClient {
         last_event_id: Option<String>,
         bearer: Option<String>,
         headers: Headers,
-    ) -> Outcome<Events> {
+    ) -> HttpResult<SseEvents> {
         self.inner.get_stream(uri, session_id, last_event_id, bearer, headers).await
     }
 
@@ -256,7 +262,7 @@ impl StreamableHttpClient for TapClient {
         bearer: Option<String>,
         headers: Headers,
         max_sse_event_size: usize,
-    ) -> Outcome<Events> {
+    ) -> HttpResult<SseEvents> {
         self.inner
             .get_stream_with_max_sse_event_size(
                 uri,
@@ -275,7 +281,7 @@ fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
         if matches!(request.request, ClientRequest::InitializeRequest(_)))
 }
 
-async fn read_bounded(response: reqwest::Response) -> Outcome<Vec<u8>> {
+async fn read_bounded(response: reqwest::Response) -> HttpResult<Vec<u8>> {
     let mut body = Vec::new();
     let mut pieces = response.bytes_stream();
     while let Some(piece) = pieces.next().await {
@@ -292,11 +298,11 @@ fn reqwest_client() -> Result<reqwest::Client, Error> {
     let builder = reqwest::Client::builder().redirect(redirect::Policy::custom(follow));
     with_tls(builder)?
         .build()
-        .map_err(|error| Error::with_source(Kind::Invalid, "set up the HTTP client", error))
+        .map_err(|error| Error::with_source(ClientErrorKind::Invalid, "set up the HTTP client", error))
 }
 
-/// Follows what keeps the message (307, 308) and stays at the same server: tokens, cookies and headers are for
-/// nobody else.
+/// Follows only redirects that keep the message (307, 308) and stay at the same origin, because no other server may get
+/// the token, the cookies and the headers.
 fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let keeps_message = [307, 308].contains(&attempt.status().as_u16());
     let first = attempt.previous().first();
@@ -311,7 +317,7 @@ fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
 #[cfg(feature = "tls")]
 fn with_tls(builder: reqwest::ClientBuilder) -> Result<reqwest::ClientBuilder, Error> {
     use rustls_platform_verifier::BuilderVerifierExt as _;
-    let failed = |error| Error::with_source(Kind::Invalid, "set up TLS", error);
+    let failed = |error| Error::with_source(ClientErrorKind::Invalid, "set up TLS", error);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! Connections with the layer in place: a ready client of rmcp, and the handle to its sessions.
+//! Connects to a server through the layer. Out: rmcp's client, ready for use, and the handle to its sessions.
 
 mod client;
 mod rounds;
@@ -8,8 +8,8 @@ mod command;
 #[cfg(feature = "http")]
 mod http;
 
-pub use client::Client;
+pub use client::ConnectedClient;
 #[cfg(feature = "command")]
-pub use command::{Child, Command, connect_command, connect_command_with};
+pub use command::{ServerCommand, ServerProcess, connect_command, connect_command_with};
 #[cfg(feature = "http")]
-pub use http::{Http, TapClient, connect_http, connect_http_with};
+pub use http::{HttpOptions, TapClient, connect_http, connect_http_with};

@@ -1,8 +1,8 @@
-//! A request with all that the server asks before it answers.
+//! Sends a request and answers the server's questions until the final result comes.
 //!
-//! A server of the modern era answers with questions instead of asking them, or asks to come back later, and the
-//! request is sent again with the answers and what the server wants back. The time limit holds for each wait for the
-//! server; the time that a user takes to answer does not count, in either era.
+//! A modern server answers `input_required`: with questions, or with a request to come back later. Then the request is
+//! sent again with the answers and the server's state. The time limit applies to each wait for the server; the time in
+//! which a user answers does not count, in either era.
 
 use std::time::Duration;
 
@@ -17,26 +17,26 @@ use rmcp::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Client;
+use super::ConnectedClient;
 use crate::call::{CORRELATION_KEY, CallOptions, DEFAULT_TIMEOUT};
 
-/// How many times a server may ask before it answers.
+/// How many times a server may ask before its final answer.
 const MAX_QUESTIONS: usize = 64;
-/// The shortest and the longest pause before a server that only asked to come back is asked again.
+/// The shortest and the longest pause before a retry that a server asked for without questions.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-impl<H: Service<RoleClient>> Client<H> {
-    /// Sends a request, lets the handler answer what the server asks meanwhile, and returns the result.
+impl<H: Service<RoleClient>> ConnectedClient<H> {
+    /// Sends a request, lets the handler answer the server's questions, and returns the final result.
     ///
     /// # Errors
     ///
     /// rmcp's own, among them `ServiceError::Timeout`, `ServiceError::McpError`, and
-    /// `ServiceError::InputRequiredRoundsExceeded` for a server that never stops asking.
+    /// `ServiceError::InputRequiredRoundsExceeded` for a server that asks too often.
     ///
     /// # Cancel safety
     ///
-    /// The request stays with the server, and its answer is ignored.
+    /// The server still handles the request, and its answer is ignored.
     pub async fn request(
         &self,
         request: impl Into<ClientRequest>,
@@ -100,7 +100,7 @@ impl<H: Service<RoleClient>> Client<H> {
                 answer = &mut answer => return answer,
                 () = tokio::time::sleep_until(deadline) => {}
             }
-            // In a transport session a server asks while the request runs.
+            // In a transport session the server asks while the request is in flight.
             if options.is_answering() {
                 deadline = Instant::now() + timeout;
                 continue;
@@ -110,7 +110,7 @@ impl<H: Service<RoleClient>> Client<H> {
         }
     }
 
-    /// Answers one after the other, as a person does.
+    /// Answers the questions one by one, because a person may answer them.
     async fn answer(&self, questions: InputRequests) -> Result<InputResponses, ServiceError> {
         let mut answers = InputResponses::new();
         for (key, question) in questions {
@@ -137,7 +137,7 @@ impl<H: Service<RoleClient>> Client<H> {
     }
 }
 
-/// Puts the answers, and what the server wants back, into the request for its next round.
+/// Puts the answers and the server's state into the request for the next round.
 fn give(
     request: &mut ClientRequest,
     answers: Option<InputResponses>,
@@ -160,10 +160,10 @@ fn give(
     Ok(())
 }
 
-/// Tells the server that an answer is not wanted any more. Whether it hears it makes no difference here.
+/// Cancels a request at the server. A failure is only logged.
 async fn withdraw(peer: &Peer<RoleClient>, id: RequestId) {
     let params = CancelledNotificationParam::new(Some(id), Some("no answer in time".to_owned()));
     if let Err(error) = peer.notify_cancelled(params).await {
-        tracing::debug!(%error, "the server could not be told that a request is not wanted any more");
+        tracing::debug!(%error, "cannot cancel a request at the server");
     }
 }

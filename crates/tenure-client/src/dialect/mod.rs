@@ -1,17 +1,17 @@
-//! The ways in which released software speaks of data sessions. Pure functions, no I/O, no clock.
+//! The dialects of data sessions that released software speaks. Pure functions, no I/O, no clock.
 //!
-//! Nothing outside this folder knows a method, a field, a key or an error code of any dialect.
-
-mod words;
+//! Methods, keys and error codes of the dialects are known only in this folder, the fields of a cookie also in
+//! `cookie`.
 
 mod offer;
-mod refusal;
 mod request;
 mod result;
+mod refusal;
+mod words;
 
+pub use crate::cookie::Dialect;
 pub use offer::{Features, Offer, Offers};
-pub use refusal::{Refusal, Why, of_error, of_tool_text};
-pub use request::{Call, create, delete, list, recover, resume};
-pub use result::{Change, Page, change, created, page};
-pub use words::Dialect;
+pub use refusal::{SessionRefusal, Why, of_error, of_tool_text};
+pub use request::{DialectRequest, create, delete, list, recover, resume};
+pub use result::{Change, SessionPage, change, created, page};
 pub(crate) use words::EXTENSION;

@@ -1,4 +1,4 @@
-//! What a server offers, read from the capabilities in its answer to `initialize` or
+//! The data sessions that a server offers, read from the capabilities in its answer to `initialize` or
 //! `server/discover`.
 
 use serde_json::Value;
@@ -6,16 +6,16 @@ use serde_json::Value;
 use super::{Dialect, EXTENSION};
 use crate::cookie::Object;
 
-/// The `session/*` methods that a server of the strawman or of the extension named, or that it named none.
+/// The `session/*` methods that a server of the strawman or of the extension lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Features {
-    /// No list was given: every method may be tried.
+    /// The server sent no list: every method may be tried.
     Unnamed,
     /// Only these.
     Named(Vec<String>),
 }
 
-/// All that a server offers.
+/// The dialects that a server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     strawman: Option<Features>,
@@ -23,7 +23,7 @@ pub struct Offers {
     extension: Option<Features>,
 }
 
-/// The one dialect to speak with a server.
+/// The dialect that is used with a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The dialect.
@@ -41,7 +41,7 @@ impl Offers {
         }
     }
 
-    /// Chooses among what is offered. `None` if that is nothing: such servers are used without sessions.
+    /// Chooses one of the offered dialects. `None` if there is none: the server is used without sessions.
     pub fn choose(&self, preferred: Dialect) -> Option<Offer> {
         let strawman = || Some(Offer { dialect: Dialect::Strawman, features: self.strawman.clone()? });
         let sep = || self.sep.then(|| Offer::of(Dialect::Sep));
@@ -51,14 +51,14 @@ impl Offers {
         }
     }
 
-    /// What is offered to clients without a transport session: nothing but the extension.
+    /// The offer to clients without a transport session, which can only be the extension.
     pub fn without_transport_session(&self) -> Option<Offer> {
         Some(Offer { dialect: Dialect::Extension, features: self.extension.clone()? })
     }
 }
 
 impl Offer {
-    /// An offer that was not read from anywhere, of everything that the dialect has.
+    /// An assumed offer of all methods of a dialect.
     pub fn of(dialect: Dialect) -> Self {
         Self { dialect, features: Features::Unnamed }
     }
@@ -77,8 +77,8 @@ impl Offer {
 
 fn strawman(capability: &Value) -> Option<Features> {
     let capability = capability.as_object()?;
-    // The source says 1; what was released asked for 2 or nothing; the wire is the same. An unknown version
-    // may mean anything, so such a server is used without sessions.
+    // The source code says 1, released software sends 2 or no version, and the messages are the same. An unknown
+    // version may differ, so such a server is used without sessions.
     if !matches!(capability.get("version"), None | Some(Value::Null))
         && !capability.get("version").and_then(Value::as_i64).is_some_and(|version| [1, 2].contains(&version))
     {

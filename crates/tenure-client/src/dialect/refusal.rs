@@ -1,27 +1,27 @@
-//! How a server says that a session is missing or over.
+//! Reads from a server's error that a session is missing or has ended.
 //!
-//! Five generations of codes are in use, and one of them also means something else, so a reason in the
-//! error's data counts more than its code, and its text decides where the code does not.
+//! Five generations of codes are in use, and one of them has a second meaning. So a reason in the error's data comes
+//! first, then the code, and where the code is ambiguous the text decides.
 
 use serde_json::Value;
 
-/// A request that was refused for the sake of its session.
+/// Why a request was refused because of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// A session is needed, and the server saw none.
+pub enum SessionRefusal {
+    /// The request needs a session and named none.
     Required,
-    /// The session that was named is not there, or not any more.
+    /// The named session does not exist, or has ended.
     Gone(Why),
-    /// One of the two; the code means both.
+    /// One of the two; the code stands for both.
     Either,
 }
 
-/// Why a session is not there.
+/// Why a session does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The server does not know it.
     NotFound,
-    /// Its time is over.
+    /// It has expired.
     Expired,
     /// The server ended it.
     Revoked,
@@ -39,45 +39,48 @@ impl Why {
 }
 
 /// Reads the error that answered a request of this method.
-pub fn of_error(method: &str, code: i32, message: &str, data: Option<&Value>) -> Option<Refusal> {
+pub fn of_error(method: &str, code: i32, message: &str, data: Option<&Value>) -> Option<SessionRefusal> {
     match data.and_then(|data| data.get("reason")).and_then(Value::as_str) {
-        Some("session_required" | "data_session_required") => return Some(Refusal::Required),
-        Some("session_not_found" | "data_session_not_found") => return Some(Refusal::Gone(Why::NotFound)),
-        Some("session_expired" | "data_session_expired") => return Some(Refusal::Gone(Why::Expired)),
-        Some("session_revoked" | "data_session_revoked") => return Some(Refusal::Gone(Why::Revoked)),
+        Some("session_required" | "data_session_required") => return Some(SessionRefusal::Required),
+        Some("session_not_found" | "data_session_not_found") => {
+            return Some(SessionRefusal::Gone(Why::NotFound));
+        }
+        Some("session_expired" | "data_session_expired") => return Some(SessionRefusal::Gone(Why::Expired)),
+        Some("session_revoked" | "data_session_revoked") => return Some(SessionRefusal::Gone(Why::Revoked)),
         _ => {}
     }
     match code {
-        -32044 | -31044 => Some(Refusal::Required),
-        // For a day of drafts -32043 meant that a session is required, hence the look at the text.
-        -32043 | -31043 => Some(of_text(message).unwrap_or(Refusal::Gone(Why::NotFound))),
-        // In 2025-11-25 this is the code of a resource that was not found.
+        -32044 | -31044 => Some(SessionRefusal::Required),
+        // In one short-lived draft -32043 meant that a session is required, so the text is checked first.
+        -32043 | -31043 => Some(of_text(message).unwrap_or(SessionRefusal::Gone(Why::NotFound))),
+        // In 2025-11-25 this code also means that a resource was not found.
         -32002 => of_text(message).or_else(|| {
             let of_resource = method == "resources/read" || message.to_lowercase().contains("resource");
-            (!of_resource || message.to_lowercase().contains("session")).then_some(Refusal::Either)
+            (!of_resource || message.to_lowercase().contains("session")).then_some(SessionRefusal::Either)
         }),
         _ => None,
     }
 }
 
-/// Reads the text of a tool result with `isError`: some servers' frameworks turn the error of a session into
-/// that.
-pub fn of_tool_text(text: &str) -> Option<Refusal> {
+/// Reads the text of a tool result with `isError`, because some server frameworks turn session errors into such
+/// results.
+pub fn of_tool_text(text: &str) -> Option<SessionRefusal> {
     of_text(text)
 }
 
-fn of_text(text: &str) -> Option<Refusal> {
+fn of_text(text: &str) -> Option<SessionRefusal> {
     let text = text.to_lowercase();
     let says = |phrase: &str| text.contains(phrase);
-    // "Required" first: "Session required. Call session/create" may go on about sessions not found.
+    // "Required" first, because a text such as "Session required. Call session/create" may also mention sessions not
+    // found.
     if says("session required") || says("send session/create") || says("send sessions/create") {
-        Some(Refusal::Required)
+        Some(SessionRefusal::Required)
     } else if says("session not found") {
-        Some(Refusal::Gone(Why::NotFound))
+        Some(SessionRefusal::Gone(Why::NotFound))
     } else if says("session expired") {
-        Some(Refusal::Gone(Why::Expired))
+        Some(SessionRefusal::Gone(Why::Expired))
     } else if says("session revoked") {
-        Some(Refusal::Gone(Why::Revoked))
+        Some(SessionRefusal::Gone(Why::Revoked))
     } else {
         None
     }
@@ -87,11 +90,11 @@ fn of_text(text: &str) -> Option<Refusal> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Refusal, Why, of_error, of_tool_text};
+    use super::{SessionRefusal, Why, of_error, of_tool_text};
 
     #[test]
     fn which_errors_are_about_a_session() {
-        use Refusal::{Either, Gone, Required};
+        use SessionRefusal::{Either, Gone, Required};
         let required = "Session required. Call session/create or session/resume first.";
         let reason = |reason: &str| json!({ "reason": reason });
         for (method, code, message, data, expected) in [
@@ -116,7 +119,7 @@ mod tests {
             ("tools/call", -31043, "x", reason("data_session_expired"), Some(Gone(Why::Expired))),
             ("tools/call", -31043, "x", reason("data_session_deleted"), Some(Gone(Why::NotFound))),
             ("tools/call", -32000, "x", reason("rate_limited"), None),
-            // A code that is not ours is not read for its text: any message may quote such words.
+            // With other codes the text does not count: any message may contain such words.
             ("tools/call", -32602, "session required", Value::Null, None),
             ("tools/call", -32601, "Method not found", Value::Null, None),
         ] {
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn which_tool_errors_are_about_a_session() {
-        use Refusal::{Gone, Required};
+        use SessionRefusal::{Gone, Required};
         for (text, expected) in [
             ("Error calling tool 'x': Session not found", Some(Gone(Why::NotFound))),
             ("Session required: send session/create", Some(Required)),

@@ -1,29 +1,28 @@
-//! The requests that the layer sends on its own behalf.
+//! Builds the layer's own requests about data sessions.
 
 use serde_json::{Value, json};
 
 use super::Dialect;
-use crate::cookie::{Cookie, Object, SessionId};
+use crate::cookie::{DataSessionId, Object, SessionCookie};
 
-/// A method and its params, to which the layer gives an id.
+/// A method and its params. The layer adds the id.
 #[derive(Clone, PartialEq)]
-pub struct Call {
+pub struct DialectRequest {
     /// The JSON-RPC method.
     pub method: &'static str,
-    /// Its params, or none at all.
+    /// Its params, if it has any.
     pub params: Option<Value>,
 }
 
-impl std::fmt::Debug for Call {
+impl std::fmt::Debug for DialectRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The params hold ids.
-        f.debug_struct("Call").field("method", &self.method).finish_non_exhaustive()
+        f.debug_struct("DialectRequest").field("method", &self.method).finish_non_exhaustive()
     }
 }
 
-/// Asks for a new session. The later draft has no hints, so label and data go nowhere in it, and it forbids a
-/// cookie here.
-pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> Call {
+/// Asks for a new session. The later draft has no hints, so it ignores label and data, and it forbids a cookie here.
+pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> DialectRequest {
     match dialect {
         Dialect::Strawman | Dialect::Extension => {
             let mut hints = Object::new();
@@ -32,51 +31,54 @@ pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> Ca
             let params = if hints.is_empty() { json!({}) } else { json!({ "hints": hints }) };
             let method =
                 if dialect == Dialect::Strawman { "session/create" } else { "dev.tenure/session/create" };
-            Call { method, params: Some(params) }
+            DialectRequest { method, params: Some(params) }
         }
-        Dialect::Sep => Call { method: "sessions/create", params: None },
+        Dialect::Sep => DialectRequest { method: "sessions/create", params: None },
     }
 }
 
-/// Asks for the cookie of a session that is known by its id. `None` where the dialect has no such method and
-/// the id is simply used.
-pub fn resume(dialect: Dialect, id: &SessionId) -> Option<Call> {
+/// Asks for the cookie of a session by its id. `None` if the dialect has no such method; then the client just uses the
+/// id.
+pub fn resume(dialect: Dialect, id: &DataSessionId) -> Option<DialectRequest> {
     named(dialect, ["session/resume", "dev.tenure/session/resume"], id)
 }
 
 /// Asks the server to end a session.
-pub fn delete(dialect: Dialect, cookie: &Cookie) -> Call {
+pub fn delete(dialect: Dialect, cookie: &SessionCookie) -> DialectRequest {
     let meta = json!({ dialect.meta_key(): dialect.to_send(cookie) });
     match dialect {
-        // The document names the session in `id`, released clients and their servers in `_meta`: with both,
-        // either kind of server understands.
-        Dialect::Strawman => Call {
+        // The specification puts the session into `id`, released clients and servers into `_meta`. Both are sent, so
+        // that either kind of server understands it.
+        Dialect::Strawman => DialectRequest {
             method: "session/delete",
             params: Some(json!({ "id": cookie.id().reveal(), "_meta": meta })),
         },
-        Dialect::Sep => Call { method: "sessions/delete", params: Some(json!({ "_meta": meta })) },
-        Dialect::Extension => Call {
+        Dialect::Sep => DialectRequest { method: "sessions/delete", params: Some(json!({ "_meta": meta })) },
+        Dialect::Extension => DialectRequest {
             method: "dev.tenure/session/delete",
             params: Some(json!({ "sessionId": cookie.id().reveal(), "_meta": meta })),
         },
     }
 }
 
-/// Asks for a page of the caller's sessions. `None` where the dialect has no such method.
-pub fn list(dialect: Dialect, cursor: Option<&str>) -> Option<Call> {
+/// Asks for a page of the caller's sessions. `None` if the dialect has no such method.
+pub fn list(dialect: Dialect, cursor: Option<&str>) -> Option<DialectRequest> {
     let method = either(dialect, ["session/list", "dev.tenure/session/list"])?;
-    Some(Call { method, params: Some(cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }))) })
+    Some(DialectRequest {
+        method,
+        params: Some(cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }))),
+    })
 }
 
-/// Asks for a session back whose time is over. `None` where the dialect has no such method.
-pub fn recover(dialect: Dialect, id: &SessionId) -> Option<Call> {
+/// Asks to bring back an expired session. `None` if the dialect has no such method.
+pub fn recover(dialect: Dialect, id: &DataSessionId) -> Option<DialectRequest> {
     named(dialect, ["session/recover", "dev.tenure/session/recover"], id)
 }
 
-/// A request about one session, by its id.
-fn named(dialect: Dialect, methods: [&'static str; 2], id: &SessionId) -> Option<Call> {
+/// A request that names one session by its id.
+fn named(dialect: Dialect, methods: [&'static str; 2], id: &DataSessionId) -> Option<DialectRequest> {
     let method = either(dialect, methods)?;
-    Some(Call { method, params: Some(json!({ dialect.id_field(): id.reveal() })) })
+    Some(DialectRequest { method, params: Some(json!({ dialect.id_field(): id.reveal() })) })
 }
 
 /// The method of the strawman, or that of the extension; the later draft has neither.
@@ -95,18 +97,18 @@ mod tests {
     use serde_json::{Value, json};
     use tenure_protocol::data_session::{draft, extension, strawman};
 
-    use super::{Call, Dialect, create, delete, list, recover, resume};
-    use crate::cookie::{Cookie, SessionId};
+    use super::{Dialect, DialectRequest, create, delete, list, recover, resume};
+    use crate::cookie::{DataSessionId, SessionCookie};
 
-    fn cookie(dialect: Dialect, fields: Value) -> Cookie {
+    fn cookie(dialect: Dialect, fields: Value) -> SessionCookie {
         let Value::Object(fields) = fields else { panic!("an object") };
-        Cookie::from_fields(dialect, fields).unwrap()
+        SessionCookie::from_fields(dialect, fields).unwrap()
     }
 
     #[test]
     fn requests_have_the_shapes_of_their_dialect() {
         use Dialect::{Sep, Strawman};
-        let id = SessionId::new("sess-a1b2c3d4e5f6");
+        let id = DataSessionId::new("sess-a1b2c3d4e5f6");
         let held = json!({"id": "sess-1", "expiry": "2026-02-23T14:30:00Z", "data": {"title": "t"}});
         let title = json!({"title": "Code Review Session"});
         for (call, method, params) in [
@@ -133,15 +135,15 @@ mod tests {
             (list(Strawman, Some("2")).unwrap(), "session/list", Some(json!({"cursor": "2"}))),
             (recover(Strawman, &id).unwrap(), "session/recover", Some(json!({"id": "sess-a1b2c3d4e5f6"}))),
         ] {
-            assert!(call == Call { method, params: params.clone() }, "{method}: {:?}", call.params);
+            assert!(call == DialectRequest { method, params: params.clone() }, "{method}: {:?}", call.params);
         }
         assert!(resume(Sep, &id).is_none() && list(Sep, None).is_none() && recover(Sep, &id).is_none());
     }
 
-    /// A16.51: what is sent fits the types of the protocol, and those leave nothing out.
+    /// A16.51: the requests fit the types of the protocol, and the types lose nothing of them.
     #[test]
     fn requests_fit_the_types_of_the_protocol() {
-        fn check<T: Serialize + DeserializeOwned>(call: &Call) {
+        fn check<T: Serialize + DeserializeOwned>(call: &DialectRequest) {
             let mut request = json!({ "jsonrpc": "2.0", "id": 1, "method": call.method });
             if let Some(params) = &call.params {
                 request["params"] = params.clone();
@@ -151,7 +153,7 @@ mod tests {
             assert_eq!(serde_json::to_value(&read).unwrap(), request);
         }
         for dialect in [Dialect::Strawman, Dialect::Sep, Dialect::Extension] {
-            let (id, title) = (SessionId::new("sess-1"), json!({"title": "t"}));
+            let (id, title) = (DataSessionId::new("sess-1"), json!({"title": "t"}));
             let held = json!({ dialect.id_field(): "sess-1", dialect.expiry_field(): "soon", "state": "x" });
             let calls = [
                 Some(create(dialect, Some("l"), Some(&title))),
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_params() {
-        let call = resume(Dialect::Strawman, &SessionId::new("geheim")).unwrap();
+        let call = resume(Dialect::Strawman, &DataSessionId::new("geheim")).unwrap();
         assert!(!format!("{call:?}").contains("geheim"));
     }
 }

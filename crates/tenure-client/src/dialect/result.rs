@@ -1,34 +1,34 @@
-//! What results say about cookies.
+//! Reads cookies from results.
 
 use serde_json::Value;
 
 use super::Dialect;
-use crate::cookie::{Cookie, Object, SessionId};
+use crate::cookie::{DataSessionId, Object, SessionCookie};
 
-/// What a result does to the cookie that its request was sent with.
+/// The effect of a result on the cookie of its request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Nothing.
+    /// The cookie stays.
     Keep,
-    /// This is the cookie from now on. Its id may be a new one, in the strawman.
-    Set(Cookie),
-    /// The session is over.
+    /// The new cookie. In the strawman its id may be new too.
+    Set(SessionCookie),
+    /// The server ended the session.
     Revoked,
-    /// Something was there that the dialect does not allow; it is ignored, and worth a warning.
+    /// The result breaks the rules of the dialect. It is ignored and logged as a warning.
     Nonsense(&'static str),
 }
 
 /// One page of a list of sessions.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
+pub struct SessionPage {
     /// The sessions on it, as cookies.
-    pub sessions: Vec<Cookie>,
-    /// Where the next page begins.
+    pub sessions: Vec<SessionCookie>,
+    /// The cursor of the next page.
     pub next: Option<String>,
 }
 
-/// Reads the `_meta` of a result. `sent` is the cookie that its request was sent with.
-pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) -> Change {
+/// Reads the `_meta` of a result. `sent` is the cookie of its request.
+pub fn change(dialect: Dialect, sent: Option<&SessionCookie>, meta: Option<&Object>) -> Change {
     let Some(said) = meta.and_then(|meta| meta.get(dialect.meta_key())) else { return Change::Keep };
     let fields = match said {
         Value::Null => return Change::Revoked,
@@ -36,9 +36,9 @@ pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) ->
         _ => return Change::Nonsense("the session in the result's metadata is neither an object nor null"),
     };
     match dialect {
-        // The cookie of the strawman is the server's alone: what it says replaces all that was there, as a
-        // cookie of the web does, whether or not one was sent.
-        Dialect::Strawman => Cookie::from_fields(dialect, fields.clone()).map_or(
+        // In the strawman the server's cookie replaces the old one completely, as on the web, whether or not the
+        // request had one.
+        Dialect::Strawman => SessionCookie::from_fields(dialect, fields.clone()).map_or(
             Change::Nonsense("the session in the result's metadata has no id, or is too large"),
             Change::Set,
         ),
@@ -50,40 +50,41 @@ pub fn change(dialect: Dialect, sent: Option<&Cookie>, meta: Option<&Object>) ->
 }
 
 /// Reads the result of a method that returns a session: create, resume, recover.
-pub fn created(dialect: Dialect, result: &Value) -> Option<Cookie> {
+pub fn created(dialect: Dialect, result: &Value) -> Option<SessionCookie> {
     match dialect {
         Dialect::Strawman | Dialect::Extension => {
-            // The body is for people to look at, `_meta` is what the server wants back; some servers only
-            // send one of them.
+            // The body is for people, `_meta` holds the cookie that the server wants back; some servers send only one
+            // of them.
             let cookie =
                 result.get("_meta").and_then(|meta| meta.get(dialect.meta_key())).and_then(Value::as_object);
-            let cookie = cookie.and_then(|fields| Cookie::from_fields(dialect, fields.clone()));
-            cookie.or_else(|| Cookie::from_fields(dialect, session_fields(dialect, result)))
+            let cookie = cookie.and_then(|fields| SessionCookie::from_fields(dialect, fields.clone()));
+            cookie.or_else(|| SessionCookie::from_fields(dialect, session_fields(dialect, result)))
         }
-        Dialect::Sep => Cookie::from_fields(dialect, result.get("session")?.as_object()?.clone()),
+        Dialect::Sep => SessionCookie::from_fields(dialect, result.get("session")?.as_object()?.clone()),
     }
 }
 
-/// Reads the result of a list. What has no id is left out.
-pub fn page(dialect: Dialect, result: &Value) -> Option<Page> {
+/// Reads the result of a list. Sessions without an id are left out.
+pub fn page(dialect: Dialect, result: &Value) -> Option<SessionPage> {
     let sessions = result.get("sessions")?.as_array()?;
     let sessions = sessions.iter().filter_map(Value::as_object);
-    Some(Page {
-        sessions: sessions.filter_map(|fields| Cookie::from_fields(dialect, fields.clone())).collect(),
+    Some(SessionPage {
+        sessions: sessions.filter_map(|fields| SessionCookie::from_fields(dialect, fields.clone())).collect(),
         next: result.get("nextCursor").and_then(Value::as_str).map(str::to_owned),
     })
 }
 
-fn merge(dialect: Dialect, sent: &Cookie, fields: &Object) -> Change {
+fn merge(dialect: Dialect, sent: &SessionCookie, fields: &Object) -> Change {
     // The id may be left out, but not changed: the draft forbids rotation.
     match fields.get(dialect.id_field()) {
         None => {}
-        Some(Value::String(id)) if *sent.id() == SessionId::new(id.clone()) => {}
+        Some(Value::String(id)) if *sent.id() == DataSessionId::new(id.clone()) => {}
         Some(_) => return Change::Nonsense("the result names another session than its request did"),
     }
     let mut merged = sent.reveal().clone();
     merged.extend(fields.clone());
-    Cookie::from_fields(dialect, merged).map_or(Change::Nonsense("the session grew too large"), Change::Set)
+    SessionCookie::from_fields(dialect, merged)
+        .map_or(Change::Nonsense("the session grew too large"), Change::Set)
 }
 
 fn session_fields(dialect: Dialect, body: &Value) -> Object {
@@ -95,16 +96,16 @@ fn session_fields(dialect: Dialect, body: &Value) -> Object {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Change, Dialect, Page, change, created, page};
-    use crate::cookie::{Cookie, Object};
+    use super::{Change, Dialect, SessionPage, change, created, page};
+    use crate::cookie::{Object, SessionCookie};
 
     fn object(value: Value) -> Object {
         let Value::Object(fields) = value else { panic!("an object") };
         fields
     }
 
-    fn cookie(dialect: Dialect, fields: Value) -> Cookie {
-        Cookie::from_fields(dialect, object(fields)).unwrap()
+    fn cookie(dialect: Dialect, fields: Value) -> SessionCookie {
+        SessionCookie::from_fields(dialect, object(fields)).unwrap()
     }
 
     #[test]
@@ -121,7 +122,7 @@ mod tests {
             "the other dialect's"
         );
         assert_eq!(read(json!({"mcp/session": null})), Change::Revoked);
-        // Wholesale: the data that is not there any more is gone.
+        // The new cookie replaces the old one, so its data is gone.
         assert_eq!(
             read(json!({"mcp/session": {"id": "a", "expiry": "2"}})),
             set(json!({"id": "a", "expiry": "2"}))
@@ -203,9 +204,9 @@ mod tests {
         let one = vec![cookie(Dialect::Strawman, json!({"id": "a", "data": {}}))];
         assert_eq!(
             read(json!({"sessions": [{"id": "a", "data": {}}, {"expiry": "x"}, 3], "nextCursor": "2"})),
-            Some(Page { sessions: one, next: Some("2".to_owned()) })
+            Some(SessionPage { sessions: one, next: Some("2".to_owned()) })
         );
-        assert_eq!(read(json!({"sessions": []})), Some(Page { sessions: vec![], next: None }));
+        assert_eq!(read(json!({"sessions": []})), Some(SessionPage { sessions: vec![], next: None }));
         assert_eq!(read(json!({})), None);
     }
 }

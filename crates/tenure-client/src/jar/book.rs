@@ -1,44 +1,44 @@
-//! What is in a jar, and what is done with it. Pure: time is an argument.
+//! The content of a jar, and the operations on it. Pure: the time is an argument.
 //!
-//! The book is kept as the JSON that was read, so that whatever other programs put into it stays in it.
+//! The book keeps the JSON that was read, so that entries of other programs survive a write.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::Server;
+use super::JarServer;
 use crate::{
     clock,
-    cookie::{Cookie, Object, SessionId, hash, sorted},
+    cookie::{DataSessionId, Object, SessionCookie, hash, sorted},
     dialect::Dialect,
-    error::{Error, Kind},
+    error::{ClientErrorKind, Error},
 };
 
-/// The version of the format that we write. The one before differs only in what its keys are made of.
+/// The version of the format that we write. Version 2 differs only in how its keys are built, and is read too.
 const VERSION: u64 = 3;
-/// More cookies than this of one server are not kept; the oldest go, those that are over first.
+/// The most cookies of one server. Beyond it invalidated cookies are removed first, then the oldest.
 const MAX_COOKIES_PER_SERVER: usize = 64;
 
-/// All that is in a jar.
+/// The content of a jar.
 #[derive(Clone, PartialEq)]
 pub struct Book {
     root: Object,
 }
 
-/// What the jar knows of one server, for people to look at.
+/// The entries of one server, to show to people.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Record {
-    /// The key under which it is kept.
+pub struct JarRecord {
+    /// Its key in the jar.
     pub key: String,
-    /// What the server calls itself.
+    /// The server's own name.
     pub identity: Option<String>,
     /// The user's name for it.
     pub name: Option<String>,
-    /// On whose behalf it is used.
+    /// The user of the server.
     pub principal: Option<String>,
-    /// Its cookies, in the order in which they came.
+    /// Its cookies, oldest first.
     pub cookies: Vec<KeptCookie>,
 }
 
@@ -47,12 +47,12 @@ pub struct Record {
 #[non_exhaustive]
 pub struct KeptCookie {
     /// The cookie.
-    pub cookie: Cookie,
+    pub cookie: SessionCookie,
     /// When it was last changed.
     pub updated_at: Option<String>,
-    /// When, and why, it was found to be of no use any more.
+    /// When and why it was invalidated.
     pub invalidated: Option<(String, Option<String>)>,
-    /// Whether it was the last one to be used.
+    /// Whether it was used last.
     pub last_used: bool,
 }
 
@@ -68,9 +68,9 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// `Kind::Invalid` if it is damaged, `Kind::Jar` if a newer version of the format wrote it.
+    /// `ClientErrorKind::Invalid` if it is damaged, `ClientErrorKind::Jar` if a newer version of the format wrote it.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
-        let damaged = |why: &str| Error::new(Kind::Invalid, format!("the jar is damaged: {why}"));
+        let damaged = |why: &str| Error::new(ClientErrorKind::Invalid, format!("the jar is damaged: {why}"));
         let root: Value =
             serde_json::from_slice(text).map_err(|error| damaged(&format!("line {}", error.line())))?;
         let Value::Object(root) = root else { return Err(damaged("it is not an object")) };
@@ -78,7 +78,7 @@ impl Book {
             Some(2..=VERSION) => {}
             Some(newer) if newer > VERSION => {
                 return Err(Error::new(
-                    Kind::Jar,
+                    ClientErrorKind::Jar,
                     format!("the jar has version {newer}, newer than {VERSION}"),
                 ));
             }
@@ -90,15 +90,15 @@ impl Book {
         Ok(Self { root })
     }
 
-    /// The jar as it is written: sorted, indented, with a line's end at the end.
+    /// The text of the file: sorted keys, indented, with a final line break.
     pub fn to_text(&self) -> String {
         let mut root = self.root.clone();
         root.insert("version".to_owned(), json!(VERSION));
         format!("{:#}\n", sorted(&Value::Object(root)))
     }
 
-    /// What is known of all servers.
-    pub fn records(&self) -> Vec<Record> {
+    /// The records of all servers.
+    pub fn records(&self) -> Vec<JarRecord> {
         let servers = self.root.get("cookies").and_then(Value::as_object).into_iter().flatten();
         let mut records: Vec<_> =
             servers.filter_map(|(key, record)| Some(summary(key, record.as_object()?))).collect();
@@ -106,42 +106,42 @@ impl Book {
         records
     }
 
-    /// The cookie to go on with.
-    pub fn active(&self, server: &Server, dialect: Dialect, now: OffsetDateTime) -> Option<Cookie> {
+    /// The cookie to continue with.
+    pub fn active(&self, server: &JarServer, dialect: Dialect, now: OffsetDateTime) -> Option<SessionCookie> {
         let cookies = self.record(server)?.cookies;
         let mut usable: Vec<_> = cookies.into_iter().filter(|kept| is_usable(kept, dialect, now)).collect();
         if let Some(last) = usable.iter().position(|kept| kept.last_used) {
             return Some(usable.swap_remove(last).cookie.spoken_in(dialect));
         }
-        // Of equally new ones the later, as it came later.
+        // Of equally new cookies `max_by_key` returns the last, which is the newest entry.
         usable
             .into_iter()
             .max_by_key(|kept| kept.updated_at.as_deref().and_then(clock::parse))
             .map(|kept| kept.cookie.spoken_in(dialect))
     }
 
-    /// The cookie of one session, unless it was found to be of no use.
-    pub fn find(&self, server: &Server, dialect: Dialect, id: &SessionId) -> Option<Cookie> {
+    /// The cookie of one session, unless it was invalidated.
+    pub fn find(&self, server: &JarServer, dialect: Dialect, id: &DataSessionId) -> Option<SessionCookie> {
         let kept = self.record(server)?.cookies.into_iter().find(|kept| kept.cookie.id() == id)?;
         (kept.invalidated.is_none() && dialect.reads(kept.cookie.dialect()))
             .then(|| kept.cookie.spoken_in(dialect))
     }
 
-    /// Keeps a cookie that the server has just given, and remembers it as the last used.
-    pub fn keep_as_used(&mut self, server: &Server, cookie: &Cookie, now: OffsetDateTime) {
+    /// Keeps a cookie that the server has just sent, and marks it as used last.
+    pub fn keep_as_used(&mut self, server: &JarServer, cookie: &SessionCookie, now: OffsetDateTime) {
         self.keep(server, cookie, now);
         self.select(server, cookie.id());
     }
 
-    /// Keeps a cookie that the server has just given for a session that is not the one in use.
-    pub fn keep(&mut self, server: &Server, cookie: &Cookie, now: OffsetDateTime) {
+    /// Keeps a cookie that the server has just sent for a session that is not in use.
+    pub fn keep(&mut self, server: &JarServer, cookie: &SessionCookie, now: OffsetDateTime) {
         let Some(record) = self.record_mut(server) else { return };
         let digest = hash(cookie.reveal());
         let cookies = cookies_mut(record);
         let known = cookies.iter().position(|kept| id_of(kept) == Some(cookie.id().reveal()));
         let mut entry = known.and_then(|index| cookies[index].as_object().cloned()).unwrap_or_default();
         let changed = entry.get("hash").and_then(Value::as_str) != Some(&digest);
-        // Whatever was thought of it, the server has just vouched for it.
+        // The server has just sent the cookie, so it is valid again.
         let revived = entry.remove("invalidatedAt").is_some();
         entry.remove("invalidatedReason");
         if changed || revived {
@@ -159,15 +159,16 @@ impl Book {
         }
     }
 
-    /// Remembers a session as the last used.
-    pub fn select(&mut self, server: &Server, id: &SessionId) {
+    /// Marks a session as used last.
+    pub fn select(&mut self, server: &JarServer, id: &DataSessionId) {
         if let Some(record) = self.record_mut(server) {
             record.insert("last_used_id".to_owned(), json!(id.reveal()));
         }
     }
 
-    /// Marks a session's cookie, so that it is not chosen again. One that is not here is not entered.
-    pub fn invalidate(&mut self, server: &Server, id: &SessionId, reason: &str, now: OffsetDateTime) {
+    /// Marks a session's cookie as invalid, so that it is not used again. A session that is not in the jar is not
+    /// added.
+    pub fn invalidate(&mut self, server: &JarServer, id: &DataSessionId, reason: &str, now: OffsetDateTime) {
         let Some(record) = self.existing_mut(server) else { return };
         for kept in cookies_mut(record).iter_mut().filter(|kept| id_of(kept) == Some(id.reveal())) {
             if let Value::Object(entry) = kept {
@@ -179,37 +180,37 @@ impl Book {
     }
 
     /// Forgets one session.
-    pub fn forget(&mut self, server: &Server, id: &SessionId) {
+    pub fn forget(&mut self, server: &JarServer, id: &DataSessionId) {
         let Some(record) = self.existing_mut(server) else { return };
         cookies_mut(record).retain(|kept| id_of(kept) != Some(id.reveal()));
         unselect(record, id);
     }
 
     /// Forgets all sessions of one server.
-    pub fn forget_server(&mut self, server: &Server) {
+    pub fn forget_server(&mut self, server: &JarServer) {
         if let Some(key) = server.key() {
             self.forget_key(&key);
         }
     }
 
-    /// Forgets all that is kept under a key.
+    /// Forgets all sessions under a key.
     pub fn forget_key(&mut self, key: &str) {
         if let Some(servers) = self.root.get_mut("cookies").and_then(Value::as_object_mut) {
             servers.remove(key);
         }
     }
 
-    fn record(&self, server: &Server) -> Option<Record> {
+    fn record(&self, server: &JarServer) -> Option<JarRecord> {
         let key = server.key()?;
         let record = self.root.get("cookies")?.get(&key)?.as_object()?;
         Some(summary(&key, record))
     }
 
-    fn existing_mut(&mut self, server: &Server) -> Option<&mut Object> {
+    fn existing_mut(&mut self, server: &JarServer) -> Option<&mut Object> {
         self.root.get_mut("cookies")?.get_mut(&server.key()?)?.as_object_mut()
     }
 
-    fn record_mut(&mut self, server: &Server) -> Option<&mut Object> {
+    fn record_mut(&mut self, server: &JarServer) -> Option<&mut Object> {
         let key = server.key()?;
         let servers = self.root.get_mut("cookies")?.as_object_mut()?;
         let record = servers.entry(key).or_insert_with(|| json!({}));
@@ -240,11 +241,11 @@ impl fmt::Debug for Book {
     }
 }
 
-fn summary(key: &str, record: &Object) -> Record {
+fn summary(key: &str, record: &Object) -> JarRecord {
     let text = |field: &str| record.get(field).and_then(Value::as_str).map(str::to_owned);
     let last_used = record.get("last_used_id").and_then(Value::as_str).filter(|id| !id.is_empty());
     let kept = record.get("cookies").and_then(Value::as_array).into_iter().flatten();
-    Record {
+    JarRecord {
         key: key.to_owned(),
         identity: text("server_identity"),
         name: text("server_name"),
@@ -256,7 +257,7 @@ fn summary(key: &str, record: &Object) -> Record {
 fn kept_cookie(entry: &Object, last_used: Option<&str>) -> Option<KeptCookie> {
     let text = |field: &str| entry.get(field).and_then(Value::as_str).map(str::to_owned);
     let fields = entry.get("cookie")?.as_object()?;
-    let cookie = Cookie::from_fields(Dialect::of_stored(fields)?, fields.clone())?;
+    let cookie = SessionCookie::from_fields(Dialect::of_stored(fields)?, fields.clone())?;
     Some(KeptCookie {
         updated_at: text("updatedAt"),
         invalidated: text("invalidatedAt")
@@ -283,7 +284,7 @@ fn id_of(kept: &Value) -> Option<&str> {
     kept.get("id")?.as_str()
 }
 
-fn unselect(record: &mut Object, id: &SessionId) {
+fn unselect(record: &mut Object, id: &DataSessionId) {
     if record.get("last_used_id").and_then(Value::as_str) == Some(id.reveal()) {
         record.insert("last_used_id".to_owned(), Value::Null);
     }

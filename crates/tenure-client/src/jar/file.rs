@@ -1,7 +1,6 @@
-//! A jar in a file: for its owner alone, replaced as a whole, changed by one process at a time.
+//! A jar in a file, which only its owner can read and which one process at a time changes.
 //!
-//! Writers hold a lock on a file beside it, since the jar itself is a new file after every write. Readers
-//! need none.
+//! A write replaces the whole file, so writers lock a second file next to it. Readers need no lock.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -13,10 +12,10 @@ use std::{
 use super::Book;
 use crate::{
     clock,
-    error::{Error, Kind},
+    error::{ClientErrorKind, Error},
 };
 
-/// How often, and how long at most, to wait for a process that is writing.
+/// How often the lock is tried, and the pause between two tries: five seconds in all.
 const LOCK_TRIES: u32 = 1000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -35,9 +34,9 @@ impl JarFile {
 
     pub(super) fn read(&self) -> Result<Book, Error> {
         match self.load() {
-            // Not put aside here: without the lock it could be a jar that another process has just written.
-            Err(error) if error.kind() == Kind::Invalid => {
-                tracing::warn!(path = %self.path.display(), %error, "the jar cannot be read, going on without");
+            // A damaged jar is not set aside here: without the lock, another process may just have written a new one.
+            Err(error) if error.kind() == ClientErrorKind::Invalid => {
+                tracing::warn!(path = %self.path.display(), %error, "the jar is damaged, continuing without its content");
                 Ok(Book::default())
             }
             loaded => loaded,
@@ -47,10 +46,10 @@ impl JarFile {
     pub(super) fn update<R>(&self, change: impl FnOnce(&mut Book) -> R) -> Result<R, Error> {
         let folder = self.folder();
         create_private_folder(folder).map_err(|error| self.failed("create the folder of the jar", error))?;
-        // Let go when the file is closed, also when this process is killed.
+        // The lock ends when the file is closed, also if this process is killed.
         let _lock = self.lock()?;
         let before = match self.load() {
-            Err(error) if error.kind() == Kind::Invalid => {
+            Err(error) if error.kind() == ClientErrorKind::Invalid => {
                 self.set_aside(&error)?;
                 Book::default()
             }
@@ -86,12 +85,12 @@ impl JarFile {
                 Err(TryLockError::Error(error)) => return Err(self.failed("lock the jar", error)),
             }
         }
-        Err(Error::new(Kind::Jar, "lock the jar: another process has been holding it for seconds"))
+        Err(Error::new(ClientErrorKind::Jar, "lock the jar: another process has been holding it for seconds"))
     }
 
     fn write(&self, book: &Book) -> io::Result<()> {
-        // Always the same name, which the lock makes ours: what a killed process left there goes, and whatever
-        // else is there is not written through.
+        // The name is always the same, and the lock makes it ours: a file that a killed process left there is removed,
+        // and a link there is never followed.
         let path = self.beside(".tmp");
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -99,7 +98,7 @@ impl JarFile {
         }
         let mut file = for_owner().create_new(true).open(&path)?;
         file.write_all(book.to_text().as_bytes())?;
-        // Before the name changes: otherwise a loss of power can leave the new name on an empty file.
+        // Sync before the rename: otherwise a power loss can leave an empty file under the new name.
         file.sync_all()?;
         fs::rename(&path, &self.path)?;
         sync_folder(self.folder())
@@ -123,11 +122,11 @@ impl JarFile {
     }
 
     fn failed(&self, what: &str, error: io::Error) -> Error {
-        Error::with_source(Kind::Jar, format!("{what} `{}`", self.path.display()), error)
+        Error::with_source(ClientErrorKind::Jar, format!("{what} `{}`", self.path.display()), error)
     }
 }
 
-/// How files that only their owner may read are opened for writing.
+/// Opens a file for writing; a new file can be read only by its owner.
 fn for_owner() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -157,7 +156,7 @@ fn sync_folder(_folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Other programs write jars that everyone can read.
+/// Removes the permissions of other users, because other programs write jars that everyone can read.
 #[cfg(unix)]
 fn tighten(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;
@@ -169,7 +168,7 @@ fn tighten(path: &Path) {
     let changed = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
     tracing::warn!(
         path = %path.display(), mode = format!("{mode:o}"), changed = changed.is_ok(),
-        "others could read the jar; it is for its owner alone"
+        "other users could read the jar, which is only for its owner"
     );
 }
 

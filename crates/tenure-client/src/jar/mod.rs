@@ -1,15 +1,14 @@
 //! The cookie jar: the cookies of all servers, kept across connections and processes.
 //!
-//! `place` is a jar as programs use it. `server` says under which key a server's cookies are kept, `book` what
-//! is done with them (pure), `file` how they lie on the disk. The format is the one that fast-agent reads and
-//! writes, version 3.
+//! `place` is the jar that programs use, in memory or in a file. `server` makes the key under which a server's
+//! cookies are kept, `book` reads and changes the entries (pure), `file` reads and writes the disk. The format is
+//! version 3 of the one that fast-agent uses.
 
 mod place;
 mod server;
-
 mod book;
 mod file;
 
-pub use book::{Book, KeptCookie, Record};
+pub use book::{Book, JarRecord, KeptCookie};
 pub use place::Jar;
-pub use server::Server;
+pub use server::JarServer;

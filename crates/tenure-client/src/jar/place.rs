@@ -1,47 +1,50 @@
-//! A jar as programs use it: in memory, or in a file.
+//! The jar that programs use: in memory, or in a file.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 
-use super::{Book, Server, file::JarFile};
+use super::{Book, JarServer, file::JarFile};
 use crate::{
     clock,
-    cookie::{Cookie, SessionId},
+    cookie::{DataSessionId, SessionCookie},
     dialect::Dialect,
-    error::{Error, Kind},
+    error::{ClientErrorKind, Error},
 };
 
-/// Where cookies are kept. Clones share one place.
+/// Keeps cookies. Clones share one storage.
 #[derive(Clone)]
 pub struct Jar {
-    place: Arc<Place>,
+    storage: Arc<JarStorage>,
 }
 
-enum Place {
+enum JarStorage {
     Memory(Mutex<Book>),
     File(JarFile),
 }
 
 impl Jar {
-    /// A jar that is gone when its last clone is.
+    /// A jar in memory, which ends with its last clone.
     pub fn in_memory() -> Self {
-        Self { place: Arc::new(Place::Memory(Mutex::new(Book::default()))) }
+        Self { storage: Arc::new(JarStorage::Memory(Mutex::new(Book::default()))) }
     }
 
-    /// A jar in this file, which need not exist. Nothing is read before it is used.
+    /// A jar in this file, which need not exist. The file is not read before the first use.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { place: Arc::new(Place::File(JarFile::new(path.into()))) }
+        Self { storage: Arc::new(JarStorage::File(JarFile::new(path.into()))) }
     }
 
     /// A jar in the file that all programs of this user share.
     ///
     /// # Errors
     ///
-    /// `Kind::Jar` if the system names no place for a user's data.
+    /// `ClientErrorKind::Jar` if the system names no folder for the user's data.
     pub fn of_user() -> Result<Self, Error> {
         Self::user_path().map(Self::at).ok_or_else(|| {
-            Error::new(Kind::Jar, "the system names no folder for this user's data; name a jar file")
+            Error::new(
+                ClientErrorKind::Jar,
+                "the system names no folder for this user's data; name a jar file",
+            )
         })
     }
 
@@ -50,41 +53,41 @@ impl Jar {
         dirs::data_local_dir().map(|folder| folder.join("tenure").join("mcp-cookie.json"))
     }
 
-    /// All that is in the jar.
+    /// The content of the jar.
     ///
-    /// Takes no lock: a file is replaced as a whole, so what is read is complete.
+    /// Takes no lock: writers replace the whole file, so a reader always sees a complete one.
     ///
     /// # Errors
     ///
-    /// `Kind::Jar` if the file cannot be read, or was written by a newer version of the format.
+    /// `ClientErrorKind::Jar` if the file cannot be read, or was written by a newer version of the format.
     pub fn read(&self) -> Result<Book, Error> {
-        match &*self.place {
-            Place::Memory(book) => Ok(book.lock().clone()),
-            Place::File(file) => file.read(),
+        match &*self.storage {
+            JarStorage::Memory(book) => Ok(book.lock().clone()),
+            JarStorage::File(file) => file.read(),
         }
     }
 
-    /// Changes what is in the jar, alone: no other process changes it meanwhile.
+    /// Changes the content of the jar under a lock, so that no other process changes it at the same time.
     ///
-    /// Waits for a lock and for the disk, so asynchronous callers run it with `spawn_blocking`.
+    /// Blocks on the lock and on the disk, so asynchronous callers run it with `spawn_blocking`.
     ///
     /// # Errors
     ///
-    /// `Kind::Jar` if the file cannot be read or written, or another process holds its lock for seconds.
+    /// `ClientErrorKind::Jar` if the file cannot be read or written, or another process holds its lock for seconds.
     pub fn update<R>(&self, change: impl FnOnce(&mut Book) -> R) -> Result<R, Error> {
-        match &*self.place {
-            Place::Memory(book) => Ok(change(&mut book.lock())),
-            Place::File(file) => file.update(change),
+        match &*self.storage {
+            JarStorage::Memory(book) => Ok(change(&mut book.lock())),
+            JarStorage::File(file) => file.update(change),
         }
     }
 
-    /// The cookie to go on with at this server: the last used one, else the newest, that is neither
-    /// invalidated nor expired.
+    /// The cookie to continue with at this server: the one used last, else the newest. Invalidated and expired
+    /// cookies do not count.
     ///
     /// # Errors
     ///
     /// As `read`.
-    pub fn active(&self, server: &Server, dialect: Dialect) -> Result<Option<Cookie>, Error> {
+    pub fn active(&self, server: &JarServer, dialect: Dialect) -> Result<Option<SessionCookie>, Error> {
         Ok(self.read()?.active(server, dialect, clock::now()))
     }
 
@@ -93,20 +96,25 @@ impl Jar {
     /// # Errors
     ///
     /// As `read`.
-    pub fn find(&self, server: &Server, dialect: Dialect, id: &SessionId) -> Result<Option<Cookie>, Error> {
+    pub fn find(
+        &self,
+        server: &JarServer,
+        dialect: Dialect,
+        id: &DataSessionId,
+    ) -> Result<Option<SessionCookie>, Error> {
         Ok(self.read()?.find(server, dialect, id))
     }
 
     pub(crate) fn is_in_memory(&self) -> bool {
-        matches!(*self.place, Place::Memory(_))
+        matches!(*self.storage, JarStorage::Memory(_))
     }
 }
 
 impl fmt::Debug for Jar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.place {
-            Place::Memory(_) => f.write_str("Jar(in memory)"),
-            Place::File(file) => f.debug_tuple("Jar").field(&file.path()).finish(),
+        match &*self.storage {
+            JarStorage::Memory(_) => f.write_str("Jar(in memory)"),
+            JarStorage::File(file) => f.debug_tuple("Jar").field(&file.path()).finish(),
         }
     }
 }

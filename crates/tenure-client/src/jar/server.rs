@@ -1,24 +1,24 @@
-//! Which server a cookie belongs to, and the key under which it is kept.
+//! The server that a cookie belongs to, and the key under which the jar keeps its cookies.
 //!
-//! A key decides which cookies are sent where, so nothing that a server says about itself may lead to
-//! cookies that another one gave.
+//! The key decides which server gets which cookies, so a server must not be able to choose a name that gives it the
+//! cookies of another one.
 
 use std::{fmt, path::Path};
 
-/// A server, as the jar knows it: by where it is, else by what it calls itself, else by the user's name for it.
+/// A server in the jar: known by its URL or command, else by its own name, else by the user's name for it.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Server {
+pub struct JarServer {
     pub(super) target: Option<String>,
     pub(super) identity: Option<String>,
     pub(super) name: Option<String>,
     pub(super) principal: Option<String>,
 }
 
-/// What the keys of targets and of principals begin with.
+/// The prefixes of keys; a server's own name with such a prefix is escaped.
 const RESERVED: [&str; 4] = ["url:", "cmd:", "principal:", "identity:"];
 
-impl Server {
-    /// A server behind a URL.
+impl JarServer {
+    /// A server at a URL.
     pub fn url(url: &str) -> Self {
         Self { target: Some(format!("url:{}", url.trim())), ..Self::default() }
     }
@@ -37,7 +37,7 @@ impl Server {
         Self { target: Some(target), ..Self::default() }
     }
 
-    /// A server whose place is not known, by the user's name for it.
+    /// A server without a known URL or command, by the user's name for it.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::default() }
     }
@@ -48,13 +48,13 @@ impl Server {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// Adds on whose behalf the server is used, so that two users of one machine do not share a session.
+    /// Adds the user of the server, so that two users of one machine do not share a session.
     #[must_use]
     pub fn with_principal(self, principal: impl Into<String>) -> Self {
         Self { principal: Some(principal.into()), ..self }
     }
 
-    /// Adds what the server calls itself.
+    /// Adds the server's own name.
     #[must_use]
     pub fn with_identity(self, identity: impl Into<String>) -> Self {
         Self { identity: Some(identity.into()), ..self }
@@ -68,14 +68,14 @@ impl Server {
         let key = known(&self.target)
             .or_else(|| known(&self.identity).or_else(|| known(&self.name)).map(|text| escape(&text)))?;
         Some(match known(&self.principal) {
-            // The length tells where the principal ends, whatever it is made of.
+            // The length makes the key unambiguous, even if the principal contains `|` or `:`.
             Some(principal) => format!("principal:{}:{principal}|{key}", principal.len()),
             None => key,
         })
     }
 }
 
-/// A server may call itself `url:https://elsewhere`, and must not get the cookies of elsewhere.
+/// A server may name itself `url:https://elsewhere`, and must not get the cookies of that URL.
 fn escape(text: &str) -> String {
     if RESERVED.iter().any(|prefix| text.starts_with(prefix)) {
         format!("identity:{text}")
@@ -84,11 +84,11 @@ fn escape(text: &str) -> String {
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for JarServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // URLs and arguments may hold tokens.
         let kind = self.target.as_deref().and_then(|target| target.split(':').next()).unwrap_or("named");
-        f.debug_struct("Server")
+        f.debug_struct("JarServer")
             .field("kind", &kind)
             .field("identity", &self.identity)
             .finish_non_exhaustive()
@@ -99,45 +99,46 @@ impl fmt::Debug for Server {
 mod tests {
     use std::path::Path;
 
-    use super::Server;
+    use super::JarServer;
 
     #[test]
     fn keys() {
         let args = ["-y".to_owned(), "notes".to_owned()];
-        let url = Server::url("https://example.com/mcp");
+        let url = JarServer::url("https://example.com/mcp");
         for (server, key) in [
             (url.clone(), "url:https://example.com/mcp"),
             (url.clone().with_identity("notes").with_name("n"), "url:https://example.com/mcp"),
-            (Server::command("npx", &args, None), "cmd:npx -y notes"),
-            (Server::command("npx", &args, Some(Path::new("/srv"))), "cmd:npx -y notes @ /srv"),
-            (Server::named("n").with_identity("notes"), "notes"),
-            (Server::named("n"), "n"),
-            (Server::named("n").with_identity(" "), "n"),
+            (JarServer::command("npx", &args, None), "cmd:npx -y notes"),
+            (JarServer::command("npx", &args, Some(Path::new("/srv"))), "cmd:npx -y notes @ /srv"),
+            (JarServer::named("n").with_identity("notes"), "notes"),
+            (JarServer::named("n"), "n"),
+            (JarServer::named("n").with_identity(" "), "n"),
             (url.clone().with_principal("alice"), "principal:5:alice|url:https://example.com/mcp"),
             (url.with_principal(" "), "url:https://example.com/mcp"),
         ] {
             assert_eq!(server.key().as_deref(), Some(key));
         }
-        assert_eq!(Server::default().key(), None);
+        assert_eq!(JarServer::default().key(), None);
     }
 
     #[test]
     fn a_server_cannot_name_itself_into_the_cookies_of_another() {
         let victims = [
-            Server::url("https://bank.example/mcp"),
-            Server::command("bank", &[], None),
-            Server::url("https://bank.example/mcp").with_principal("alice"),
-            Server::named("x").with_identity("url:https://bank.example/mcp"),
+            JarServer::url("https://bank.example/mcp"),
+            JarServer::command("bank", &[], None),
+            JarServer::url("https://bank.example/mcp").with_principal("alice"),
+            JarServer::named("x").with_identity("url:https://bank.example/mcp"),
         ];
         for victim in &victims {
-            let stolen = Server::named("x").with_identity(victim.key().unwrap());
+            let stolen = JarServer::named("x").with_identity(victim.key().unwrap());
             assert_ne!(stolen.key(), victim.key());
         }
     }
 
     #[test]
     fn debug_shows_no_url() {
-        let text = format!("{:?}", Server::url("https://example.com/?token=geheim").with_principal("alice"));
+        let text =
+            format!("{:?}", JarServer::url("https://example.com/?token=geheim").with_principal("alice"));
         assert!(!text.contains("geheim") && !text.contains("alice"), "{text}");
     }
 }

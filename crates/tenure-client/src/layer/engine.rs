@@ -1,7 +1,8 @@
-//! What every message means for the session, decided without I/O.
+//! Decides, without I/O, what each message means for the session.
 //!
-//! Outgoing requests get the cookie, or wait while a session is being made. Incoming answers are read for
-//! cookies and refusals. What follows from either is a queue of steps, carried out in order by the transport.
+//! In: the messages of the client above and of the server. Outgoing requests get the cookie, or wait while a session
+//! is being created; incoming answers are read for cookies and refusals. Out: a queue of steps, which the transport
+//! executes in order.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,93 +13,93 @@ use rmcp::model::{
 use tokio::time::Instant;
 
 use super::{
-    holder::{Entry, Holder},
+    holder::{Holder, JarEntry},
     message::{self, Attached},
-    options::{Attach, Create, Options, Recreate},
-    own::{OwnRequest, Unanswered},
+    options::{Attach, Create, Recreate, SessionOptions},
+    own::{NoAnswer, OwnRequest},
     tap::Tap,
 };
 use crate::{
-    cookie::{Cookie, Object},
-    dialect::{self, Offer, Refusal},
-    jar::Server,
+    cookie::{Object, SessionCookie},
+    dialect::{self, Offer, SessionRefusal},
+    jar::JarServer,
 };
 
-/// How many requests wait for a session; more go out without one.
+/// The most requests that wait for a session; further ones are sent without one.
 const MAX_WAITING: usize = 1024;
 
 pub(super) struct Engine {
-    pub(super) options: Options,
+    pub(super) options: SessionOptions,
     pub(super) holder: Holder,
     pub(super) offer: Option<Offer>,
     pub(super) tap: Tap,
-    /// The server's answer to our greeting, with which the client's own is answered.
+    /// The server's answer to our greeting. The client's own greeting gets the same answer.
     pub(super) greeting: Option<ServerResult>,
     /// The `_meta` of every request, if the server is of the modern era.
     pub(super) modern_meta: Option<Object>,
-    /// The `_meta` of a `server/discover` of the client's own, for one that greets by itself.
+    /// The `_meta` of the client's own `server/discover`, for a client that greets by itself.
     pub(super) discovery_meta: Option<RequestMetaObject>,
-    /// The client's requests in flight that carry a cookie or could have.
+    /// The client's requests in flight that carry a cookie, or would if there were one.
     pending: HashMap<RequestId, Pending>,
-    /// Ours.
+    /// Our own requests in flight.
     pub(super) own: HashMap<RequestId, OwnRequest>,
-    /// The request of ours that makes the session for which others wait.
+    /// Our own request for the session that other requests wait for.
     pub(super) creating: Option<RequestId>,
-    /// A session was made that may not be in the jar yet. Nothing is sent with it until it is: what is done
-    /// in a session that is lost with the process is lost as well.
+    /// There is a new session that may not be in the jar yet. Nothing is sent with it before it is there: if the
+    /// process crashed, the session would be lost with all that was done in it.
     fresh: bool,
-    waiting: Vec<Waiting>,
+    waiting: Vec<HeldRequest>,
     steps: VecDeque<Step>,
     own_ids: u64,
 }
 
-/// What the transport has to do.
+/// One action of the transport.
 pub(super) enum Step {
-    /// Enter this in the jar, before any later step.
-    Save(Server, Vec<Entry>),
-    /// Hand this to the client above.
+    /// Write this to the jar before any later step.
+    Save(JarServer, Vec<JarEntry>),
+    /// Deliver this to the client above.
     Deliver(Box<ServerJsonRpcMessage>),
-    /// Tell a caller of the handle.
+    /// Answer a caller of the handle.
     Tell(Box<dyn FnOnce() + Send>),
-    /// Send this, and report if that fails.
+    /// Send this, and report a failure to the engine.
     Send(RequestId, Box<ClientJsonRpcMessage>),
-    /// Send what was held under this id.
+    /// Send the held request with this id.
     Release(RequestId, Box<ClientJsonRpcMessage>),
-    /// What was held under this id is not wanted any more.
+    /// Drop the held request with this id: it was cancelled.
     Abandon(RequestId),
 }
 
-/// What becomes of a message of the client above.
+/// How a message of the client above is handled.
 pub(super) enum Outgoing {
-    /// It goes out now.
+    /// Send it now.
     Pass(Box<ClientJsonRpcMessage>),
-    /// It waits for a session; a later step names it.
+    /// Hold it until there is a session; a later step releases it.
     Hold(RequestId),
-    /// It has been dealt with.
+    /// It was answered here; send nothing.
     Swallow,
 }
 
 struct Pending {
     method: String,
-    sent: Option<Cookie>,
-    /// The request without a cookie, while it may still be repeated.
+    sent: Option<SessionCookie>,
+    /// The request without a cookie, as long as it may be repeated.
     kept: Option<ClientRequest>,
     repeat: Option<Repeat>,
 }
 
-/// What a request repeats: the client's id for it, and the refusal to hand on if repeating fails.
+/// A request that is repeated: the client's id for it, and the refusal to deliver if the repetition fails.
 struct Repeat {
     id: RequestId,
     refusal: Box<ServerJsonRpcMessage>,
 }
 
-enum Waiting {
+enum HeldRequest {
     First(RequestId, ClientRequest),
     Again(Repeat, ClientRequest),
 }
 
 impl Engine {
-    pub(super) fn new(options: Options, holder: Holder, tap: Tap) -> Self {
+    pub(super) fn new(options: SessionOptions, holder: Holder, tap: Tap) -> Self {
         Self {
             options,
             holder,
@@ -117,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// The client above sends a message.
+    /// Handles a message of the client above.
     pub(super) fn outgoing(&mut self, message: ClientJsonRpcMessage, now: Instant) -> Outgoing {
         let message = match message {
             JsonRpcMessage::Request(request) => {
@@ -153,13 +154,13 @@ impl Engine {
             return Outgoing::Pass(Box::new(ClientJsonRpcMessage::request(request, id)));
         }
         if (self.creating.is_some() || self.fresh) && self.waiting.len() < MAX_WAITING {
-            self.waiting.push(Waiting::First(id.clone(), request));
+            self.waiting.push(HeldRequest::First(id.clone(), request));
             return Outgoing::Hold(id);
         }
         Outgoing::Pass(Box::new(self.send_out(id, request, None)))
     }
 
-    /// The server sent a message.
+    /// Handles a message of the server.
     pub(super) fn incoming(&mut self, message: ServerJsonRpcMessage, now: Instant) {
         let id = match &message {
             JsonRpcMessage::Response(response) => Some(response.id.clone()),
@@ -180,12 +181,12 @@ impl Engine {
         self.deliver(message);
     }
 
-    /// The transport could not send what a step told it to.
+    /// Handles a failed `Send` step.
     pub(super) fn send_failed(&mut self, id: &RequestId, error: &str) {
         if let Some(own) = self.own.remove(id) {
-            self.unanswered(id, own, &Unanswered::NotSent(error.to_owned()));
+            self.unanswered(id, own, &NoAnswer::NotSent(error.to_owned()));
         } else if let Some(Pending { repeat: Some(repeat), .. }) = self.pending.remove(id) {
-            tracing::warn!(error, "cannot repeat a request that was refused for want of a session");
+            tracing::warn!(error, "cannot repeat a request that was refused for lack of a session");
             self.deliver(*repeat.refusal);
         }
     }
@@ -194,7 +195,7 @@ impl Engine {
         self.steps.pop_front()
     }
 
-    /// Enters in the jar what could wait until now.
+    /// Adds a step that writes all open entries to the jar.
     pub(super) fn save_all(&mut self) {
         let entries = self.holder.take_all();
         if !entries.is_empty() {
@@ -213,25 +214,25 @@ impl Engine {
     }
 
     pub(super) fn next_own_id(&mut self) -> RequestId {
-        // rmcp counts in numbers, and takes texts that are numbers for numbers: a text that is none is ours.
+        // rmcp uses numbers as ids, and reads a string of digits as a number; so any other string can only be ours.
         self.own_ids += 1;
         RequestId::String(format!("tenure-session-{}", self.own_ids).into())
     }
 
-    /// Goes on with a session that the server has just given.
-    pub(super) fn adopt(&mut self, cookie: Cookie) {
+    /// Uses a session that the server has just sent.
+    pub(super) fn adopt(&mut self, cookie: SessionCookie) {
         self.fresh = true;
         self.holder.adopt(cookie);
     }
 
-    /// What the last `Save` said is in the jar, or could not be entered.
+    /// Handles the end of the last `Save`, successful or not.
     pub(super) fn saved(&mut self) {
         self.save_urgent();
         self.fresh &= self.steps.iter().any(|step| matches!(step, Step::Save(..)));
         self.release();
     }
 
-    /// The session that others waited for is there, or will not be.
+    /// Handles the end of a creation, successful or not, and releases the requests that waited for it.
     pub(super) fn creation_ended(&mut self) {
         self.creating = None;
         self.release();
@@ -243,14 +244,14 @@ impl Engine {
         }
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting {
-                Waiting::First(id, request) => {
+                HeldRequest::First(id, request) => {
                     let message = self.send_out(id.clone(), request, None);
                     self.steps.push_back(Step::Release(id, Box::new(message)));
                 }
-                Waiting::Again(repeat, request) if self.holder.current().is_some() => {
+                HeldRequest::Again(repeat, request) if self.holder.current().is_some() => {
                     self.repeat(repeat, request);
                 }
-                Waiting::Again(repeat, _) => self.deliver(*repeat.refusal),
+                HeldRequest::Again(repeat, _) => self.deliver(*repeat.refusal),
             }
         }
     }
@@ -277,7 +278,7 @@ impl Engine {
                 ) => true,
                 (Attach::Uses, _)
                 | (_, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)) => false,
-                // A program that asks for a session by itself must not name one, in the later draft.
+                // In the later draft, a program's own request for a new session must not carry a cookie.
                 (Attach::AllRequests, ClientRequest::CustomRequest(custom)) => {
                     !custom.method.ends_with("/create")
                 }
@@ -338,7 +339,7 @@ impl Engine {
         }
     }
 
-    fn read_cookie(&mut self, sent: Option<&Cookie>, result: &ServerResult, now: Instant) {
+    fn read_cookie(&mut self, sent: Option<&SessionCookie>, result: &ServerResult, now: Instant) {
         let Some(offer) = &self.offer else { return };
         let change = dialect::change(offer.dialect, self.holder.latest(sent), message::meta(result));
         let revoked = change == dialect::Change::Revoked && sent.is_some();
@@ -357,16 +358,16 @@ impl Engine {
         &mut self,
         id: RequestId,
         pending: Pending,
-        refusal: Refusal,
+        refusal: SessionRefusal,
         answer: ServerJsonRpcMessage,
         now: Instant,
     ) {
-        // With a cookie any refusal means that it is of no use: servers of the strawman have one code for
-        // both, and one that asks for a session although it got one does not know the one it got.
+        // If the request had a cookie, any refusal means that the cookie is invalid: strawman servers have one code for
+        // both cases, and a server that requires a session although it got one does not know that one.
         if let Some(sent) = &pending.sent {
             let reason = match refusal {
-                Refusal::Gone(why) => why.as_str(),
-                Refusal::Required | Refusal::Either => "session_required",
+                SessionRefusal::Gone(why) => why.as_str(),
+                SessionRefusal::Required | SessionRefusal::Either => "session_required",
             };
             self.holder.lose(sent.id(), reason);
         }
@@ -379,8 +380,8 @@ impl Engine {
             return self.deliver(answer);
         }
         let repeat = Repeat { id, refusal: Box::new(answer) };
-        self.waiting.push(Waiting::Again(repeat, request));
-        // Another request may have been refused as well, and its session be there already.
+        self.waiting.push(HeldRequest::Again(repeat, request));
+        // Another request may have been refused earlier, and its new session may be there already.
         if self.holder.current().is_none() && self.creating.is_none() {
             self.start_creating(now);
         }
@@ -388,19 +389,19 @@ impl Engine {
     }
 
     fn repeat(&mut self, repeat: Repeat, request: ClientRequest) {
-        // Under a new id: one that was used before must not be used again.
+        // With a new id, because an id must not be used twice.
         let id = self.next_own_id();
         let message = self.send_out(id.clone(), request, Some(repeat));
         self.send(id, message);
     }
 
     fn cancel(&mut self, id: &RequestId) -> Cancel {
-        let waits = |waiting: &Waiting| match waiting {
-            Waiting::First(waiting, _) => waiting == id,
-            Waiting::Again(repeat, _) => repeat.id == *id,
+        let waits = |waiting: &HeldRequest| match waiting {
+            HeldRequest::First(waiting, _) => waiting == id,
+            HeldRequest::Again(repeat, _) => repeat.id == *id,
         };
         if let Some(index) = self.waiting.iter().position(waits) {
-            if let Waiting::First(id, _) = self.waiting.swap_remove(index) {
+            if let HeldRequest::First(id, _) = self.waiting.swap_remove(index) {
                 self.steps.push_back(Step::Abandon(id));
             }
             return Cancel::NeverSent;
@@ -417,7 +418,7 @@ impl Engine {
         self.steps.push_back(Step::Deliver(Box::new(message)));
     }
 
-    /// Enters in the jar what must not wait.
+    /// Adds a step that writes the urgent entries to the jar.
     pub(super) fn save_urgent(&mut self) {
         let entries = self.holder.take_urgent();
         if !entries.is_empty() {

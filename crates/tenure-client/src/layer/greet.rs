@@ -1,8 +1,9 @@
-//! The first words to a server: of which era it is, who it is and which sessions it offers.
+//! The greeting: finds out the era of a server, its name and the sessions that it offers.
 //!
-//! `server/discover` is asked first and tells a server of the modern era; any other answer, and silence, are answered with
-//! `initialize`. rmcp can do that too, but it waits ten seconds for a silent program and then takes the late answer of one
-//! that was slow to start for an error. So the greeting is done here, and the client above gets its answer from memory.
+//! `server/discover` is sent first, and a modern server answers it. After any other answer, or after silence,
+//! `initialize` is sent. rmcp can do that too, but it waits ten seconds for a silent program, and if the program was
+//! only slow to start, rmcp then takes its late answer for an error. So the greeting is done here, and the client
+//! above gets its answer from memory.
 
 use std::time::Duration;
 
@@ -18,58 +19,50 @@ use rmcp::{
     transport::Transport,
 };
 use serde_json::{Value, json};
+use tenure_protocol::Era;
 use tokio::time::Instant;
 
-use super::{SessionTransport, engine::Engine, options::Eras};
+use super::{SessionTransport, engine::Engine, options::EraChoice};
 use crate::dialect::{EXTENSION, Offer, Offers};
 
-/// How long a program may be silent before it is greeted the old way as well. It may still answer the first greeting.
+/// How long a program may be silent before it also gets `initialize`. It may still answer the first greeting.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
-/// How many messages of a server are kept before its answer to the greeting; more are dropped.
+/// The most messages of a server that are kept before its answer to the greeting; further ones are dropped.
 const MAX_EARLY: usize = 64;
 
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
-/// The era in which a server is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Era {
-    /// With a handshake and a transport session: up to 2025-11-25.
-    Legacy,
-    /// Without either: 2026-07-28.
-    Modern,
-}
-
 /// Why a server could not be greeted.
 pub(crate) struct Ungreeted {
     pub(crate) error: ClientInitializeError,
-    /// Whether it went away over `server/discover`, which it may not know.
+    /// Whether it failed at `server/discover`, a method that the server may not know.
     pub(crate) while_probing: bool,
 }
 
-/// What the answer to `server/discover` says.
+/// The conclusion from the answer to `server/discover`.
 enum Verdict {
     Modern(Box<DiscoverResult>),
     Legacy,
-    /// It is of the modern era, and still refuses.
+    /// The server is modern, but refuses this client.
     Refused(Box<ClientInitializeError>),
 }
 
-/// Answers that came, to one greeting or to both.
+/// The answers to the two greetings, as far as they have come.
 #[derive(Default)]
-struct Answers {
+struct GreetingAnswers {
     discovered: Option<Result<ServerResult, ErrorData>>,
     initialized: Option<Result<ServerResult, ErrorData>>,
     early: usize,
 }
 
 impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
-    /// Greets the server, and finds out of which era it is.
+    /// Greets the server and finds out its era.
     pub(crate) async fn greet(&mut self, info: &ClientConfig) -> Result<Era, Ungreeted> {
         let eras = self.engine.options.eras;
-        let mut answers = Answers::default();
-        if eras != Eras::Legacy {
+        let mut answers = GreetingAnswers::default();
+        if eras != EraChoice::Legacy {
             let probing = self.probe(info, &mut answers, eras).await;
-            probing.map_err(|error| Ungreeted { error, while_probing: eras == Eras::Either })?;
+            probing.map_err(|error| Ungreeted { error, while_probing: eras == EraChoice::Either })?;
             match answers.discovered.clone().map(judge) {
                 Some(Verdict::Modern(result)) => return Ok(self.is_modern(*result, info)),
                 Some(Verdict::Refused(error)) => {
@@ -81,19 +74,19 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
         self.initialize(info, &mut answers).await.map_err(|error| Ungreeted { error, while_probing: false })
     }
 
-    /// Asks `server/discover`. Where only the modern era is wanted, another answer is an error.
+    /// Sends `server/discover`. If only the modern era is allowed, any other answer is an error.
     async fn probe(
         &mut self,
         info: &ClientConfig,
-        answers: &mut Answers,
-        eras: Eras,
+        answers: &mut GreetingAnswers,
+        eras: EraChoice,
     ) -> Result<(), ClientInitializeError> {
         let mut discover = DiscoverRequest::new(DiscoverRequestParams {});
         discover.extensions.insert(meta_of(info));
         self.say(ClientRequest::DiscoverRequest(discover), discover_id(), "send server/discover").await?;
-        let answered = |answers: &Answers| answers.discovered.is_some();
-        if eras == Eras::Either {
-            // Over HTTP the answer is there when the request is sent; only a program can be silent.
+        let answered = |answers: &GreetingAnswers| answers.discovered.is_some();
+        if eras == EraChoice::Either {
+            // Over HTTP the answer is there as soon as the request is sent; only a program can be silent.
             return match tokio::time::timeout(PROBE_WITHIN, self.listen(answers, answered)).await {
                 Ok(heard) => heard,
                 Err(_silent) => Ok(()),
@@ -112,7 +105,7 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
     async fn initialize(
         &mut self,
         info: &ClientConfig,
-        answers: &mut Answers,
+        answers: &mut GreetingAnswers,
     ) -> Result<Era, ClientInitializeError> {
         let mut params = info.clone();
         if !params.protocol_version.has_initialize() {
@@ -128,11 +121,11 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
                 Ok(Era::Legacy)
             }
             Some(Ok(other)) => Err(ClientInitializeError::ExpectedInitResult(Some(other))),
-            // A program of the modern era that was slow to start answers the first greeting now, or has done so.
+            // A modern program that was slow to start answers the first greeting now, or has just done so.
             Some(Err(error)) => {
-                if self.engine.options.eras == Eras::Either && answers.discovered.is_none() {
+                if self.engine.options.eras == EraChoice::Either && answers.discovered.is_none() {
                     let answer = self.listen(answers, |answers| answers.discovered.is_some());
-                    // One that ends instead, or stays silent, has said enough.
+                    // If the program exits or stays silent, the error of `initialize` counts.
                     drop(tokio::time::timeout(PROBE_WITHIN, answer).await);
                 }
                 match answers.discovered.take().map(judge) {
@@ -162,11 +155,11 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
         sent.map_err(|error| ClientInitializeError::transport::<T>(error, doing))
     }
 
-    /// Listens until the answer that is waited for has come. What is no answer is handed on later.
+    /// Receives messages until the awaited answer has come. Notifications are delivered to the client later.
     async fn listen(
         &mut self,
-        answers: &mut Answers,
-        enough: impl Fn(&Answers) -> bool,
+        answers: &mut GreetingAnswers,
+        enough: impl Fn(&GreetingAnswers) -> bool,
     ) -> Result<(), ClientInitializeError> {
         while !enough(answers) {
             let Some(message) = self.inner.receive().await else {
@@ -195,9 +188,9 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
     }
 }
 
-impl Answers {
+impl GreetingAnswers {
     fn take(&mut self, id: Option<&RequestId>, answer: Result<ServerResult, ErrorData>) {
-        // An error without an id is about the last that was said.
+        // An error without an id belongs to the last request.
         if id == Some(&initialize_id()) || (id.is_none() && self.discovered.is_some()) {
             self.initialized = Some(answer);
         } else if id.is_none() || id == Some(&discover_id()) {
@@ -209,9 +202,9 @@ impl Answers {
 }
 
 impl Engine {
-    /// The server greeted in the legacy era.
+    /// Takes over the answer to `initialize`: the server is of the legacy era.
     fn is_legacy(&mut self, result: &InitializeResult) {
-        // rmcp drops the capabilities that it does not know, so what the tap saw on the wire counts.
+        // rmcp drops capabilities that it does not know, so those that the tap has read come first.
         let offers = self
             .tap
             .seen()
@@ -221,7 +214,8 @@ impl Engine {
         self.modern_meta = None;
     }
 
-    /// The server greeted in the modern era; `meta` is what a request of this client carries.
+    /// Takes over the answer to `server/discover`: the server is modern. `meta` is the `_meta` of this client's
+    /// requests.
     fn is_modern(&mut self, result: &DiscoverResult, meta: &RequestMetaObject) {
         let offers = Offers::read(&serde_json::to_value(&result.capabilities).unwrap_or_default());
         let name = result.server_info().map(|info| info.name);
@@ -229,8 +223,8 @@ impl Engine {
         self.modern_meta = Some(meta.0.0.clone());
     }
 
-    /// A program that uses the transport without [`Client`](crate::Client) greets by itself. What it sends with
-    /// `server/discover` is needed for requests of our own.
+    /// A program that uses the transport without [`ConnectedClient`](crate::ConnectedClient) greets by itself. Our own
+    /// requests need the `_meta` of its `server/discover`.
     pub(super) fn note_discovery(&mut self, request: &ClientRequest) {
         if let ClientRequest::DiscoverRequest(_) = request {
             let mut meta = request.get_meta().clone();
@@ -239,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// The server answers such a program.
+    /// Reads the server's answer to the greeting of such a program.
     pub(super) fn overhear(&mut self, result: &ServerResult, now: Instant) {
         match result {
             ServerResult::InitializeResult(result) => self.is_legacy(result),
@@ -259,7 +253,7 @@ impl Engine {
         self.holder.introduce(name, self.offer.as_ref().map(|offer| offer.dialect));
     }
 
-    /// Answers the greeting of the client above with what the server has said to ours.
+    /// Answers the greeting of the client above with the server's answer to ours.
     pub(super) fn is_answered_by_greeting(
         &mut self,
         id: &RequestId,
@@ -274,13 +268,13 @@ impl Engine {
         let is_modern = matches!(result, ServerResult::DiscoverResult(_));
         self.deliver(ServerJsonRpcMessage::response(result, id.clone()));
         if is_modern {
-            // No notification follows that says so: from here on anything may be asked.
+            // The modern era has no `initialized` notification: the client may send requests from here on.
             self.make_first_session(now);
         }
         true
     }
 
-    /// Says with a request of the modern era that its client knows data sessions, which the program need not.
+    /// Declares the extension for data sessions in a modern request, so that the program need not do it.
     pub(super) fn declare_extension(&self, request: &mut ClientRequest) {
         if self.modern_meta.is_some() {
             let meta = &mut request.get_meta_mut().0.0;
@@ -319,7 +313,7 @@ fn judge(answer: Result<ServerResult, ErrorData>) -> Verdict {
     }
 }
 
-// The errors that only servers of the modern era know.
+// Error codes that only modern servers use.
 const HEADER_MISMATCH: i32 = -32020;
 const MISSING_CAPABILITY: i32 = -32021;
 const UNSUPPORTED_VERSION: i32 = -32022;

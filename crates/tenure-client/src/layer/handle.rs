@@ -1,4 +1,4 @@
-//! The handle by which a program looks at the session in use and changes it.
+//! The handle with which a program reads and changes the session in use.
 
 use std::fmt;
 
@@ -6,78 +6,78 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
-    cookie::{Cookie, SessionId},
+    cookie::{DataSessionId, SessionCookie},
     dialect::Dialect,
-    error::{Error, Kind},
+    error::{ClientErrorKind, Error},
 };
 
-/// How many commands may wait; more wait to be taken.
+/// The capacity of the queue of commands. Callers wait while it is full.
 pub(super) const COMMANDS: usize = 16;
 
-/// A data session, as its cookie describes it.
+/// A data session, as described by its cookie.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Session {
+pub struct DataSession {
     /// Its id.
-    pub id: SessionId,
-    /// The dialect in which the server speaks of it.
+    pub id: DataSessionId,
+    /// The dialect that the server uses for it.
     pub dialect: Dialect,
-    /// When the server says that it ends, in the server's words.
+    /// When it ends, as the server wrote it.
     pub expires_at: Option<String>,
-    /// What the server keeps in the cookie: `data` in the strawman, `state` in the later draft.
+    /// The server's data in the cookie: `data` in the strawman, `state` in the later draft and in the extension.
     pub data: Option<Value>,
 }
 
-/// Looks at and changes the session of one connection. Clones speak of the same connection.
+/// Reads and changes the session of one connection. Clones belong to the same connection.
 #[derive(Clone, Debug)]
-pub struct Sessions {
-    commands: mpsc::Sender<Command>,
+pub struct SessionHandle {
+    commands: mpsc::Sender<SessionCommand>,
     view: watch::Receiver<View>,
 }
 
-/// What a handle sees without asking.
+/// The part of the state that a handle reads without a command.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     pub(super) dialect: Option<Dialect>,
-    pub(super) current: Option<Session>,
+    pub(super) current: Option<DataSession>,
 }
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-/// What a handle asks the engine to do.
+/// A command of a handle to the engine.
 #[derive(Debug)]
-pub(super) enum Command {
-    Create { label: Option<String>, data: Option<Value>, reply: Reply<Session> },
-    Resume { id: SessionId, reply: Reply<Session> },
-    Recover { id: SessionId, reply: Reply<Session> },
-    Select { id: SessionId, reply: Reply<Session> },
+pub(super) enum SessionCommand {
+    Create { label: Option<String>, data: Option<Value>, reply: Reply<DataSession> },
+    Resume { id: DataSessionId, reply: Reply<DataSession> },
+    Recover { id: DataSessionId, reply: Reply<DataSession> },
+    Select { id: DataSessionId, reply: Reply<DataSession> },
     Delete { reply: Reply<()> },
-    List { reply: Reply<Vec<Session>> },
+    List { reply: Reply<Vec<DataSession>> },
     Clear { reply: Reply<()> },
 }
 
-impl Sessions {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Command>, watch::Sender<View>) {
+impl SessionHandle {
+    pub(super) fn new() -> (Self, mpsc::Receiver<SessionCommand>, watch::Sender<View>) {
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let (sender, view) = watch::channel(View::default());
         (Self { commands, view }, receiver, sender)
     }
 
-    /// The session whose cookie goes with requests now.
-    pub fn current(&self) -> Option<Session> {
+    /// The session whose cookie is sent with requests now.
+    pub fn current(&self) -> Option<DataSession> {
         self.view.borrow().current.clone()
     }
 
-    /// The dialect that is spoken with the server; `None` if it offers no sessions.
+    /// The dialect that is used with the server; `None` if it offers no sessions.
     pub fn dialect(&self) -> Option<Dialect> {
         self.view.borrow().dialect
     }
 
-    /// Waits until the session in use is another one than when this was last called on this handle.
+    /// Waits until the session in use has changed since the last call on this handle.
     ///
     /// # Errors
     ///
-    /// `Kind::Closed` if the connection is closed.
+    /// `ClientErrorKind::Closed` if the connection is closed.
     ///
     /// # Cancel safety
     ///
@@ -86,85 +86,87 @@ impl Sessions {
         self.view.changed().await.map_err(|_closed| closed())
     }
 
-    /// Asks the server for a new session and goes on with it. Label and data are hints, which the later draft
-    /// does not have.
+    /// Asks the server for a new session and uses it from then on. Label and data are hints, which the later draft does
+    /// not have.
     ///
     /// # Errors
     ///
-    /// `Kind::Unsupported`, `Kind::Refused`, `Kind::TimedOut` or `Kind::Closed`.
+    /// `ClientErrorKind::Unsupported`, `ClientErrorKind::Refused`, `ClientErrorKind::TimedOut` or
+    /// `ClientErrorKind::Closed`.
     ///
     /// # Cancel safety
     ///
-    /// The session is created and used even if nobody waits for it any more. So it is with all methods here.
-    pub async fn create(&self, label: Option<String>, data: Option<Value>) -> Result<Session, Error> {
-        self.ask(|reply| Command::Create { label, data, reply }).await
+    /// The session is created and used even if the caller no longer waits. The same is true for all methods here.
+    pub async fn create(&self, label: Option<String>, data: Option<Value>) -> Result<DataSession, Error> {
+        self.ask(|reply| SessionCommand::Create { label, data, reply }).await
     }
 
-    /// Goes on with a session that is known by its id. Where the dialect has no such request, its cookie from
-    /// the jar, or else its bare id, is used from now on, and the server says what it thinks of it then.
+    /// Continues a session by its id. If the dialect or the server has no such request, the cookie from the jar, or
+    /// else the id alone, is used from now on, and a later request shows whether the server accepts it.
     ///
     /// # Errors
     ///
-    /// `Kind::NotFound` if the server does not know it; else as `create`.
-    pub async fn resume(&self, id: SessionId) -> Result<Session, Error> {
-        self.ask(|reply| Command::Resume { id, reply }).await
+    /// `ClientErrorKind::NotFound` if the server does not know it; else as `create`.
+    pub async fn resume(&self, id: DataSessionId) -> Result<DataSession, Error> {
+        self.ask(|reply| SessionCommand::Resume { id, reply }).await
     }
 
-    /// Asks the server for a session back whose time is over, and goes on with it.
+    /// Asks the server to bring back an expired session, and uses it from then on.
     ///
     /// # Errors
     ///
-    /// `Kind::NotFound` if it cannot be had; `Kind::Unsupported` in the later draft; else as `create`.
-    pub async fn recover(&self, id: SessionId) -> Result<Session, Error> {
-        self.ask(|reply| Command::Recover { id, reply }).await
+    /// `ClientErrorKind::NotFound` if the server cannot bring it back; `ClientErrorKind::Unsupported` in the later
+    /// draft; else as `create`.
+    pub async fn recover(&self, id: DataSessionId) -> Result<DataSession, Error> {
+        self.ask(|reply| SessionCommand::Recover { id, reply }).await
     }
 
-    /// Goes on with a session from the jar, without asking the server.
+    /// Continues a session from the jar, without a request to the server.
     ///
     /// # Errors
     ///
-    /// `Kind::NotFound` if the jar does not hold it, or it was found to be of no use.
-    pub async fn select(&self, id: SessionId) -> Result<Session, Error> {
-        self.ask(|reply| Command::Select { id, reply }).await
+    /// `ClientErrorKind::NotFound` if it is not in the jar, or was invalidated.
+    pub async fn select(&self, id: DataSessionId) -> Result<DataSession, Error> {
+        self.ask(|reply| SessionCommand::Select { id, reply }).await
     }
 
-    /// Asks the server to end the session in use, and forgets it. One that the server does not know any more
-    /// counts as ended.
+    /// Asks the server to end the session in use, and forgets it. A session that the server no longer knows counts as
+    /// ended.
     ///
     /// # Errors
     ///
-    /// `Kind::NotFound` if none is in use; else as `create`.
+    /// `ClientErrorKind::NotFound` if no session is in use; else as `create`.
     pub async fn delete(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::Delete { reply }).await
+        self.ask(|reply| SessionCommand::Delete { reply }).await
     }
 
-    /// The sessions that the server knows of us; in the later draft, which cannot ask, those in the jar.
+    /// Our sessions at the server; in the later draft, which has no such request, those in the jar.
     ///
     /// # Errors
     ///
     /// As `create`.
-    pub async fn list(&self) -> Result<Vec<Session>, Error> {
-        self.ask(|reply| Command::List { reply }).await
+    pub async fn list(&self) -> Result<Vec<DataSession>, Error> {
+        self.ask(|reply| SessionCommand::List { reply }).await
     }
 
-    /// Forgets all sessions of this server, here and in the jar, without asking it. They go on living there.
+    /// Forgets all sessions of this server, here and in the jar, without a request to it. They go on at the server.
     ///
     /// # Errors
     ///
-    /// `Kind::Closed` if the connection is closed.
+    /// `ClientErrorKind::Closed` if the connection is closed.
     pub async fn clear(&self) -> Result<(), Error> {
-        self.ask(|reply| Command::Clear { reply }).await
+        self.ask(|reply| SessionCommand::Clear { reply }).await
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> SessionCommand) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_closed| closed())?;
         answer.await.map_err(|_closed| closed())?
     }
 }
 
-impl Session {
-    pub(super) fn of(cookie: &Cookie) -> Self {
+impl DataSession {
+    pub(super) fn of(cookie: &SessionCookie) -> Self {
         let data = match cookie.dialect() {
             Dialect::Strawman => "data",
             Dialect::Sep | Dialect::Extension => "state",
@@ -178,9 +180,9 @@ impl Session {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for DataSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
+        f.debug_struct("DataSession")
             .field("id", &self.id)
             .field("dialect", &self.dialect)
             .field("expires_at", &self.expires_at)
@@ -189,5 +191,5 @@ impl fmt::Debug for Session {
 }
 
 pub(super) fn closed() -> Error {
-    Error::new(Kind::Closed, "the connection is closed")
+    Error::new(ClientErrorKind::Closed, "the connection is closed")
 }

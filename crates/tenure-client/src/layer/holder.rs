@@ -1,45 +1,44 @@
-//! The cookie in use, and what has to be entered in the jar about it.
+//! The cookie in use, and the entries that have to be written to the jar.
 //!
-//! Several requests may be in flight with different cookies, since a session can be changed at any time. So
-//! an answer counts for the cookie that its request was sent with, and for the one in use only if that is
-//! still the same.
+//! Requests with different cookies may be in flight, because the session can change at any time. So an answer changes
+//! the cookie of its own request, and the cookie in use only if that is still the same session.
 
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::handle::{Session, View};
+use super::handle::{DataSession, View};
 use crate::{
     clock,
-    cookie::{Cookie, SessionId},
+    cookie::{DataSessionId, SessionCookie},
     dialect::{Change, Dialect},
-    jar::{Book, Jar, Server},
+    jar::{Book, Jar, JarServer},
 };
 
 pub(super) struct Holder {
     jar: Jar,
-    server: Server,
+    server: JarServer,
     dialect: Option<Dialect>,
-    current: Option<Cookie>,
+    current: Option<SessionCookie>,
     view: watch::Sender<View>,
-    urgent: Vec<Entry>,
-    /// A later expiry of the cookie in use and nothing else: losing it does no harm, so it waits for company.
-    /// Always older than all that is urgent.
-    refresh: Option<Cookie>,
+    urgent: Vec<JarEntry>,
+    /// The cookie in use with only a later expiry. Its write may wait, because losing it does no harm. Always older
+    /// than all urgent entries.
+    refresh: Option<SessionCookie>,
 }
 
-/// Something to enter in the jar.
+/// One change to the jar.
 #[derive(Clone, Debug)]
-pub(super) enum Entry {
-    KeepAsUsed(Cookie),
-    Keep(Cookie),
-    Select(SessionId),
-    Invalidate(SessionId, &'static str),
-    Forget(SessionId),
+pub(super) enum JarEntry {
+    KeepAsUsed(SessionCookie),
+    Keep(SessionCookie),
+    Select(DataSessionId),
+    Invalidate(DataSessionId, &'static str),
+    Forget(DataSessionId),
     ForgetServer,
 }
 
-impl Entry {
-    pub(super) fn write(&self, book: &mut Book, server: &Server, now: OffsetDateTime) {
+impl JarEntry {
+    pub(super) fn write(&self, book: &mut Book, server: &JarServer, now: OffsetDateTime) {
         match self {
             Self::KeepAsUsed(cookie) => book.keep_as_used(server, cookie, now),
             Self::Keep(cookie) => book.keep(server, cookie, now),
@@ -52,11 +51,11 @@ impl Entry {
 }
 
 impl Holder {
-    pub(super) fn new(jar: Jar, server: Server, view: watch::Sender<View>) -> Self {
+    pub(super) fn new(jar: Jar, server: JarServer, view: watch::Sender<View>) -> Self {
         Self { jar, server, dialect: None, current: None, view, urgent: Vec::new(), refresh: None }
     }
 
-    /// The server has said who it is and which dialect is spoken: takes its cookie out of the jar.
+    /// The server's name and dialect are known: takes its cookie from the jar.
     pub(super) fn introduce(&mut self, identity: Option<&str>, dialect: Option<Dialect>) {
         if let Some(identity) = identity {
             self.server = self.server.clone().with_identity(identity);
@@ -65,28 +64,28 @@ impl Holder {
         self.current = dialect.and_then(|dialect| match self.jar.active(&self.server, dialect) {
             Ok(cookie) => cookie,
             Err(error) => {
-                tracing::warn!(%error, "cannot read the jar, going on without its sessions");
+                tracing::warn!(%error, "cannot read the jar, continuing without its sessions");
                 None
             }
         });
         self.show();
     }
 
-    pub(super) fn current(&self) -> Option<&Cookie> {
+    pub(super) fn current(&self) -> Option<&SessionCookie> {
         self.current.as_ref()
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &JarServer {
         &self.server
     }
 
-    /// A cookie of the jar, to go on with.
-    pub(super) fn stored(&self, id: &SessionId) -> Option<Cookie> {
+    /// The cookie of a session in the jar, unless it was invalidated.
+    pub(super) fn stored(&self, id: &DataSessionId) -> Option<SessionCookie> {
         self.jar.find(&self.server, self.dialect?, id).ok().flatten()
     }
 
-    /// The sessions in the jar that may be gone on with.
-    pub(super) fn all_stored(&self) -> Vec<Session> {
+    /// The usable sessions in the jar.
+    pub(super) fn all_stored(&self) -> Vec<DataSession> {
         let key = self.server.key();
         let records = self.jar.read().map(|book| book.records()).unwrap_or_default();
         let record = records.into_iter().find(|record| Some(&record.key) == key.as_ref());
@@ -97,32 +96,32 @@ impl Holder {
                 && self.dialect.is_some_and(|dialect| dialect.reads(kept.cookie.dialect()))
                 && !kept.cookie.is_expired(now)
         });
-        usable.map(|kept| Session::of(&kept.cookie)).collect()
+        usable.map(|kept| DataSession::of(&kept.cookie)).collect()
     }
 
-    /// Goes on with a cookie that the server has just given.
-    pub(super) fn adopt(&mut self, cookie: Cookie) {
-        self.urgent.push(Entry::KeepAsUsed(cookie.clone()));
+    /// Uses a cookie that the server has just sent.
+    pub(super) fn adopt(&mut self, cookie: SessionCookie) {
+        self.urgent.push(JarEntry::KeepAsUsed(cookie.clone()));
         self.hold(Some(cookie));
     }
 
-    /// Goes on with a cookie of the jar.
-    pub(super) fn select(&mut self, cookie: Cookie) {
-        self.urgent.push(Entry::Select(cookie.id().clone()));
+    /// Uses a cookie from the jar.
+    pub(super) fn select(&mut self, cookie: SessionCookie) {
+        self.urgent.push(JarEntry::Select(cookie.id().clone()));
         self.hold(Some(cookie));
     }
 
-    /// The cookie that an answer is to be merged with: the newest that we have of the session.
-    pub(super) fn latest<'a>(&'a self, sent: Option<&'a Cookie>) -> Option<&'a Cookie> {
+    /// The cookie that an answer is merged with: our newest one of that session.
+    pub(super) fn latest<'a>(&'a self, sent: Option<&'a SessionCookie>) -> Option<&'a SessionCookie> {
         let sent = sent?;
         Some(self.current.as_ref().filter(|current| current.id() == sent.id()).unwrap_or(sent))
     }
 
-    /// An answer said something about the cookie that its request was sent with.
-    pub(super) fn apply(&mut self, sent: Option<&Cookie>, change: Change) {
+    /// Applies the change in an answer to the cookie of its request.
+    pub(super) fn apply(&mut self, sent: Option<&SessionCookie>, change: Change) {
         match change {
             Change::Keep => {}
-            Change::Nonsense(what) => tracing::warn!(what, "ignored what a server said about a session"),
+            Change::Nonsense(what) => tracing::warn!(what, "ignored an invalid session in a result"),
             Change::Revoked => {
                 if let Some(sent) = sent {
                     self.lose(&sent.id().clone(), "session_revoked");
@@ -132,32 +131,32 @@ impl Holder {
         }
     }
 
-    /// The server does not accept this session any more.
-    pub(super) fn lose(&mut self, id: &SessionId, reason: &'static str) {
-        self.urgent.push(Entry::Invalidate(id.clone(), reason));
+    /// Invalidates a session that the server no longer accepts.
+    pub(super) fn lose(&mut self, id: &DataSessionId, reason: &'static str) {
+        self.urgent.push(JarEntry::Invalidate(id.clone(), reason));
         self.drop_if_current(id);
     }
 
-    /// The session was ended as we asked.
-    pub(super) fn forget(&mut self, id: &SessionId) {
-        self.urgent.push(Entry::Forget(id.clone()));
+    /// Forgets a session that the server ended on our request.
+    pub(super) fn forget(&mut self, id: &DataSessionId) {
+        self.urgent.push(JarEntry::Forget(id.clone()));
         self.drop_if_current(id);
     }
 
     pub(super) fn forget_all(&mut self) {
-        self.urgent = vec![Entry::ForgetServer];
+        self.urgent = vec![JarEntry::ForgetServer];
         self.hold(None);
     }
 
-    /// What has to be in the jar before anything else happens; what could wait goes along.
-    pub(super) fn take_urgent(&mut self) -> Vec<Entry> {
+    /// All open entries, if one of them must be in the jar before the next step; else none.
+    pub(super) fn take_urgent(&mut self) -> Vec<JarEntry> {
         if self.urgent.is_empty() { Vec::new() } else { self.take_all() }
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Entry> {
+    pub(super) fn take_all(&mut self) -> Vec<JarEntry> {
         let mut entries = std::mem::take(&mut self.urgent);
         if let Some(cookie) = self.refresh.take() {
-            entries.insert(0, Entry::KeepAsUsed(cookie));
+            entries.insert(0, JarEntry::KeepAsUsed(cookie));
         }
         entries
     }
@@ -166,7 +165,7 @@ impl Holder {
         self.refresh.is_some()
     }
 
-    fn set(&mut self, sent: Option<&Cookie>, cookie: Cookie) {
+    fn set(&mut self, sent: Option<&SessionCookie>, cookie: SessionCookie) {
         let in_use = match (&self.current, sent) {
             (Some(current), Some(sent)) => current.id() == sent.id() || current.id() == cookie.id(),
             (Some(current), None) => current.id() == cookie.id(),
@@ -174,10 +173,10 @@ impl Holder {
             (None, None) => true,
         };
         if !in_use {
-            // The session was changed while the request was in flight. Its cookie is worth keeping, but what
-            // was lost meanwhile stays lost.
+            // The session in use changed while the request was in flight. Its cookie is kept in the jar, unless the
+            // session was lost meanwhile.
             if self.current.is_some() {
-                self.urgent.push(Entry::Keep(cookie));
+                self.urgent.push(JarEntry::Keep(cookie));
             }
             return;
         }
@@ -187,12 +186,12 @@ impl Holder {
                 self.refresh = Some(cookie.clone());
             }
             Some(held) if held.id() != cookie.id() => {
-                self.urgent.push(Entry::Invalidate(held.id().clone(), "rotated"));
-                self.urgent.push(Entry::KeepAsUsed(cookie.clone()));
+                self.urgent.push(JarEntry::Invalidate(held.id().clone(), "rotated"));
+                self.urgent.push(JarEntry::KeepAsUsed(cookie.clone()));
                 self.refresh = None;
             }
             _ => {
-                self.urgent.push(Entry::KeepAsUsed(cookie.clone()));
+                self.urgent.push(JarEntry::KeepAsUsed(cookie.clone()));
                 self.refresh = None;
             }
         }
@@ -200,21 +199,21 @@ impl Holder {
         self.show();
     }
 
-    fn drop_if_current(&mut self, id: &SessionId) {
+    fn drop_if_current(&mut self, id: &DataSessionId) {
         if self.current.as_ref().is_some_and(|current| current.id() == id) {
             self.hold(None);
         }
     }
 
-    fn hold(&mut self, cookie: Option<Cookie>) {
-        // A refresh of another session would make that one the last used again.
+    fn hold(&mut self, cookie: Option<SessionCookie>) {
+        // Writing a refresh of another session would mark that one as used last.
         self.refresh = None;
         self.current = cookie;
         self.show();
     }
 
     fn show(&self) {
-        let view = View { dialect: self.dialect, current: self.current.as_ref().map(Session::of) };
+        let view = View { dialect: self.dialect, current: self.current.as_ref().map(DataSession::of) };
         self.view.send_if_modified(|shown| {
             let changed = *shown != view;
             *shown = view;
@@ -228,20 +227,20 @@ mod tests {
     use serde_json::json;
     use tokio::sync::watch;
 
-    use super::{Entry, Holder, View};
+    use super::{Holder, JarEntry, View};
     use crate::{
-        cookie::Cookie,
+        cookie::SessionCookie,
         dialect::{Change, Dialect},
-        jar::{Book, Jar, Server},
+        jar::{Book, Jar, JarServer},
     };
 
-    fn cookie(expiry: &str) -> Cookie {
+    fn cookie(expiry: &str) -> SessionCookie {
         let fields = json!({"id": "a", "expiry": expiry}).as_object().unwrap().clone();
-        Cookie::from_fields(Dialect::Strawman, fields).unwrap()
+        SessionCookie::from_fields(Dialect::Strawman, fields).unwrap()
     }
 
-    fn written(entries: &[Entry]) -> Option<String> {
-        let (server, now) = (Server::url("u:1"), crate::clock::now());
+    fn written(entries: &[JarEntry]) -> Option<String> {
+        let (server, now) = (JarServer::url("u:1"), crate::clock::now());
         let mut book = Book::default();
         for entry in entries {
             entry.write(&mut book, &server, now);
@@ -251,7 +250,8 @@ mod tests {
 
     #[test]
     fn what_is_entered_last_is_what_was_said_last() {
-        let holder = || Holder::new(Jar::in_memory(), Server::url("u:1"), watch::channel(View::default()).0);
+        let holder =
+            || Holder::new(Jar::in_memory(), JarServer::url("u:1"), watch::channel(View::default()).0);
         let set =
             |holder: &mut Holder, expiry| holder.apply(Some(&cookie("first")), Change::Set(cookie(expiry)));
 

@@ -1,4 +1,4 @@
-//! What the layer reads and writes in rmcp's messages.
+//! Reads and changes rmcp's messages for the layer: cookies, `_meta`, ids and refusals.
 
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
@@ -8,17 +8,17 @@ use rmcp::model::{
 use serde_json::{Value, json};
 
 use crate::{
-    cookie::{Cookie, Object},
-    dialect::{self, Call, Dialect, Refusal},
+    cookie::{Object, SessionCookie},
+    dialect::{self, Dialect, DialectRequest, SessionRefusal},
 };
 
-/// A request of ours, as rmcp sends it.
-pub(super) fn request(call: Call, id: RequestId, modern: Option<&Object>) -> ClientJsonRpcMessage {
-    // Without params rmcp writes `null`, which JSON-RPC does not allow; an empty object says the same.
+/// Our own request in rmcp's type.
+pub(super) fn request(call: DialectRequest, id: RequestId, modern: Option<&Object>) -> ClientJsonRpcMessage {
+    // Without params rmcp writes `null`, which JSON-RPC does not allow; an empty object means the same.
     let mut params = Some(call.params.unwrap_or_else(|| json!({})));
     let meta = params.as_mut().and_then(Value::as_object_mut).and_then(|params| params.remove("_meta"));
     let mut request = CustomRequest::new(call.method, params);
-    // rmcp writes `_meta` from here, and would write it twice if it were in the params as well.
+    // rmcp writes `_meta` from here, and would repeat it if it were also in the params.
     if let Some(Value::Object(meta)) = meta {
         request.get_meta_mut().0.0 = meta;
     }
@@ -35,10 +35,14 @@ pub(super) fn cancellation(id: RequestId, reason: &str) -> ClientJsonRpcMessage 
     )))
 }
 
-/// Puts the cookie on a request. One that the program put there itself stays, and is returned.
-pub(super) fn attach(request: &mut ClientRequest, dialect: Dialect, cookie: Option<&Cookie>) -> Attached {
+/// Adds the cookie to a request. A cookie that the program added itself stays, and is returned.
+pub(super) fn attach(
+    request: &mut ClientRequest,
+    dialect: Dialect,
+    cookie: Option<&SessionCookie>,
+) -> Attached {
     if let Some(own) = request.get_meta().0.0.get(dialect.meta_key()) {
-        let own = own.as_object().and_then(|fields| Cookie::from_fields(dialect, fields.clone()));
+        let own = own.as_object().and_then(|fields| SessionCookie::from_fields(dialect, fields.clone()));
         return Attached::ByProgram(own);
     }
     if let Some(cookie) = cookie {
@@ -49,7 +53,7 @@ pub(super) fn attach(request: &mut ClientRequest, dialect: Dialect, cookie: Opti
 
 pub(super) enum Attached {
     ByUs,
-    ByProgram(Option<Cookie>),
+    ByProgram(Option<SessionCookie>),
 }
 
 /// The metadata of a result.
@@ -67,15 +71,15 @@ pub(super) fn meta(result: &ServerResult) -> Option<&Object> {
         ServerResult::CreateTaskResult(result) => &result.meta,
         ServerResult::GetTaskResult(result) => &result.meta,
         ServerResult::TaskAckResult(result) => &result.meta,
-        // What has `_meta` and nothing that rmcp knows comes as this.
+        // A result with `_meta` and no member that rmcp knows has this type.
         ServerResult::CustomResult(result) => return result.0.get("_meta")?.as_object(),
         _ => return None,
     };
     meta.as_ref().map(|meta| &meta.0)
 }
 
-/// Whether a tool's result says that a session is missing.
-pub(super) fn tool_refusal(result: &ServerResult) -> Option<Refusal> {
+/// The refusal in a tool's result, if its text reports a session error.
+pub(super) fn tool_refusal(result: &ServerResult) -> Option<SessionRefusal> {
     let ServerResult::CallToolResult(result) = result else { return None };
     if result.is_error != Some(true) {
         return None;
@@ -96,7 +100,7 @@ pub(super) fn renamed(mut answer: ServerJsonRpcMessage, id: RequestId) -> Server
     answer
 }
 
-/// Some servers return a number as a text; rmcp lets them, so we do.
+/// Some servers return a numeric id as a string; rmcp accepts that, so we do too.
 pub(super) fn numeric(id: &RequestId) -> Option<RequestId> {
     match id {
         RequestId::String(text) => text.parse().ok().map(RequestId::Number),

@@ -1,4 +1,4 @@
-//! The layer: a transport over a transport that keeps a data session for the client above it.
+//! The layer: a transport around another transport that keeps a data session for rmcp's client above it.
 //!
 //! ```text
 //!  rmcp's client ──► transport ──► the server's transport
@@ -7,23 +7,23 @@
 //!                    engine (what a message means)   own (our requests)   holder (the cookie in use)
 //! ```
 //!
-//! `greet` finds out of which era the server is, before the client above says anything. `engine`, `own` and `holder` decide and do no I/O; `transport` carries out what they decide and `saving`
-//! writes the jar. A new session is in the jar before the client above hears of anything that followed it.
+//! `greet` finds out the era of the server before the client above sends its first message. `engine`, `own` and
+//! `holder` decide and do no I/O; `transport` executes their steps and `saving` writes the jar. A new session is in
+//! the jar before the client above gets any later message.
 
-mod engine;
+mod transport;
 mod greet;
-mod handle;
+mod engine;
+mod own;
 mod holder;
 mod message;
+mod handle;
 mod options;
-mod own;
 mod saving;
 mod tap;
-mod transport;
 
-pub use greet::Era;
 pub(crate) use greet::Ungreeted;
-pub use handle::{Session, Sessions};
-pub use options::{Attach, Create, Eras, Options, Recreate};
+pub use handle::{DataSession, SessionHandle};
+pub use options::{Attach, Create, EraChoice, Recreate, SessionOptions};
 pub use tap::{Tap, TapReader};
 pub use transport::SessionTransport;

@@ -1,4 +1,4 @@
-//! What can be chosen about the layer.
+//! The options of the layer.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::{dialect::Dialect, jar::Jar};
 
-/// Which eras of the protocol are spoken.
+/// Which eras of the protocol may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Eras {
-    /// 2026-07-28 if the server knows it, which `server/discover` shows; else a transport session.
+pub enum EraChoice {
+    /// 2026-07-28 if the server answers `server/discover`; else a transport session.
     #[default]
     Either,
     /// Only revisions with a handshake and a transport session, up to 2025-11-25.
@@ -18,26 +18,26 @@ pub enum Eras {
     Modern,
 }
 
-/// When a session is asked for.
+/// When the layer asks for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Create {
-    /// After the handshake, if the server offers sessions and the jar holds none. Requests that carry the
-    /// cookie wait for it.
+    /// After the handshake, if the server offers sessions and the jar has none. Requests that carry the cookie wait for
+    /// it.
     #[default]
     WhenOffered,
-    /// When the server refuses a request for want of one; the request is then repeated, once.
+    /// When the server refuses a request for lack of a session; the request is then repeated, once.
     WhenRequired,
-    /// Only by [`Sessions::create`](super::Sessions::create).
+    /// Only by [`SessionHandle::create`](super::SessionHandle::create).
     Never,
 }
 
-/// What happens when the server ends the session, or knows it no more.
+/// What happens when the server ends the session, or no longer knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Recreate {
-    /// Nothing: what was kept in the session is lost, and the caller should hear of it.
+    /// Nothing: the state of the session is lost, and the caller should see the error.
     #[default]
     Never,
-    /// A new one is asked for, and a request that was refused is repeated, once.
+    /// The layer asks for a new session and repeats a refused request, once.
     AfterLoss,
 }
 
@@ -47,45 +47,45 @@ pub enum Attach {
     /// `tools/call`, `resources/read` and `prompts/get`, as released clients do.
     #[default]
     Uses,
-    /// All but the handshake.
+    /// All except the handshake.
     AllRequests,
 }
 
-/// What can be chosen about the layer: `Options { create: Create::Never, ..Options::new(jar) }`.
+/// The options of the layer: `SessionOptions { create: Create::Never, ..SessionOptions::new(jar) }`.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SessionOptions {
     /// Where cookies are kept.
     pub jar: Jar,
-    /// Which eras of the protocol are spoken.
-    pub eras: Eras,
-    /// When a session is asked for.
+    /// Which eras of the protocol may be used.
+    pub eras: EraChoice,
+    /// When the layer asks for a session.
     pub create: Create,
     /// What happens when a session is lost.
     pub recreate: Recreate,
     /// Which requests carry the cookie.
     pub attach: Attach,
-    /// The dialect to speak in a transport session with a server that offers both. Without one there is only
+    /// The dialect to use in a transport session if the server offers both. Without a transport session there is only
     /// [`Dialect::Extension`].
     ///
-    /// The later one by default: it forbids changing ids and sends nothing with notifications, so less can go
-    /// wrong with requests in flight, and the clients that were released last speak it.
+    /// The default is the later draft: it forbids changing ids and sends no cookie with notifications, so less can go
+    /// wrong with requests in flight, and the newest released clients use it.
     pub prefer: Dialect,
-    /// The dialect to assume if the server's capabilities name none, for transports that hide them.
+    /// The dialect to assume if the server's capabilities show none, for transports that hide them.
     pub assume: Option<Dialect>,
     /// The label of sessions that the layer asks for by itself, where the dialect has labels.
     pub label: Option<String>,
     /// The data of sessions that the layer asks for by itself, where the dialect has it.
     pub data: Option<Value>,
-    /// How long to wait for the answer to a request of the layer's own.
+    /// The time limit of the layer's own requests.
     pub answer_within: Duration,
 }
 
-impl Options {
+impl SessionOptions {
     /// The defaults, with this jar.
     pub fn new(jar: Jar) -> Self {
         Self {
             jar,
-            eras: Eras::default(),
+            eras: EraChoice::default(),
             create: Create::default(),
             recreate: Recreate::default(),
             attach: Attach::default(),

@@ -1,4 +1,4 @@
-//! The layer's own requests: what they are for, and what their answers do.
+//! The layer's own requests: their purposes, and the effects of their answers.
 
 use rmcp::model::{ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use serde_json::Value;
@@ -6,16 +6,16 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     engine::Engine,
-    handle::{Command, Session},
+    handle::{DataSession, SessionCommand},
     message,
 };
 use crate::{
-    cookie::{Cookie, SessionId},
-    dialect::{self, Call, Dialect, Refusal},
-    error::{Error, Kind},
+    cookie::{DataSessionId, SessionCookie},
+    dialect::{self, Dialect, DialectRequest, SessionRefusal},
+    error::{ClientErrorKind, Error},
 };
 
-/// A server that never ends its list is not listened to for ever.
+/// The most pages of one list, because a server could send pages without end.
 const MAX_PAGES: usize = 100;
 
 type Reply<T> = oneshot::Sender<Result<T, Error>>;
@@ -27,82 +27,85 @@ pub(super) struct OwnRequest {
 }
 
 enum Purpose {
-    /// Make a session; others may wait for it.
-    Create(Option<Reply<Session>>),
-    /// Get back a session that is known by its id.
-    Return(SessionId, Reply<Session>),
-    Delete(Cookie, Reply<()>),
+    /// Create a session; requests may wait for it.
+    Create(Option<Reply<DataSession>>),
+    /// Resume or recover a session by its id.
+    Return(DataSessionId, Reply<DataSession>),
+    Delete(SessionCookie, Reply<()>),
     List {
-        found: Vec<Cookie>,
+        found: Vec<SessionCookie>,
         pages: usize,
-        reply: Reply<Vec<Session>>,
+        reply: Reply<Vec<DataSession>>,
     },
 }
 
-/// Why a request of ours has no answer.
-pub(super) enum Unanswered {
+/// Why one of our requests gets no answer.
+pub(super) enum NoAnswer {
     NotSent(String),
     TimedOut,
 }
 
 impl Engine {
-    /// Makes the session for which requests wait.
+    /// Asks for the session that requests wait for.
     pub(super) fn start_creating(&mut self, now: Instant) {
         let Some(dialect) = self.offer.as_ref().map(|offer| offer.dialect) else { return };
         let call = dialect::create(dialect, self.options.label.as_deref(), self.options.data.as_ref());
         self.creating = Some(self.ask(call, Purpose::Create(None), now));
     }
 
-    /// The handle wants something done.
-    pub(super) fn command(&mut self, command: Command, now: Instant) {
+    /// Handles a command of the handle.
+    pub(super) fn command(&mut self, command: SessionCommand, now: Instant) {
         let Some(dialect) = self.offer.as_ref().map(|offer| offer.dialect) else {
             return self.unsupported(command, "the server offers no sessions");
         };
         match command {
-            Command::Create { label, data, reply } => {
+            SessionCommand::Create { label, data, reply } => {
                 let call = dialect::create(dialect, label.as_deref(), data.as_ref());
                 self.ask(call, Purpose::Create(Some(reply)), now);
             }
-            Command::Resume { id, reply } => {
+            SessionCommand::Resume { id, reply } => {
                 match dialect::resume(dialect, &id).filter(|_| self.offers("resume")) {
                     Some(call) => {
                         self.ask(call, Purpose::Return(id, reply), now);
                     }
                     None => {
-                        let cookie = self.holder.stored(&id).unwrap_or_else(|| Cookie::of_id(dialect, &id));
-                        let session = Session::of(&cookie);
+                        let cookie =
+                            self.holder.stored(&id).unwrap_or_else(|| SessionCookie::of_id(dialect, &id));
+                        let session = DataSession::of(&cookie);
                         self.adopt(cookie);
                         self.reply(reply, Ok(session));
                     }
                 }
             }
-            Command::Recover { id, reply } => match dialect::recover(dialect, &id) {
+            SessionCommand::Recover { id, reply } => match dialect::recover(dialect, &id) {
                 Some(call) => {
                     self.ask(call, Purpose::Return(id, reply), now);
                 }
-                None => {
-                    self.unsupported(Command::Recover { id, reply }, "the server cannot recover sessions")
-                }
+                None => self
+                    .unsupported(SessionCommand::Recover { id, reply }, "the server cannot recover sessions"),
             },
-            Command::Select { id, reply } => {
+            SessionCommand::Select { id, reply } => {
                 let stored = self.holder.stored(&id);
                 let result = match stored {
                     Some(cookie) => {
-                        let session = Session::of(&cookie);
+                        let session = DataSession::of(&cookie);
                         self.holder.select(cookie);
                         Ok(session)
                     }
-                    None => Err(Error::new(Kind::NotFound, "the jar holds no such session of this server")),
+                    None => Err(Error::new(
+                        ClientErrorKind::NotFound,
+                        "the jar holds no such session of this server",
+                    )),
                 };
                 self.reply(reply, result);
             }
-            Command::Delete { reply } => match self.holder.current().cloned() {
+            SessionCommand::Delete { reply } => match self.holder.current().cloned() {
                 Some(cookie) => {
                     self.ask(dialect::delete(dialect, &cookie), Purpose::Delete(cookie, reply), now);
                 }
-                None => self.reply(reply, Err(Error::new(Kind::NotFound, "no session is in use"))),
+                None => self.reply(reply, Err(Error::new(ClientErrorKind::NotFound, "no session is in use"))),
             },
-            Command::List { reply } => match dialect::list(dialect, None) {
+            SessionCommand::List { reply } => match dialect::list(dialect, None) {
                 Some(call) => {
                     self.ask(call, Purpose::List { found: Vec::new(), pages: 0, reply }, now);
                 }
@@ -111,14 +114,14 @@ impl Engine {
                     self.reply(reply, Ok(stored));
                 }
             },
-            Command::Clear { reply } => {
+            SessionCommand::Clear { reply } => {
                 self.holder.forget_all();
                 self.reply(reply, Ok(()));
             }
         }
     }
 
-    /// The next moment at which a request of ours has waited long enough.
+    /// The next time limit of our own requests.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.own.values().map(|own| own.deadline).min()
     }
@@ -129,12 +132,12 @@ impl Engine {
         for id in late {
             if let Some(own) = self.own.remove(&id) {
                 self.send(id.clone(), message::cancellation(id.clone(), "no answer in time"));
-                self.unanswered(&id, own, &Unanswered::TimedOut);
+                self.unanswered(&id, own, &NoAnswer::TimedOut);
             }
         }
     }
 
-    /// The server answered a request of ours.
+    /// Handles the server's answer to one of our requests.
     pub(super) fn answered(
         &mut self,
         id: &RequestId,
@@ -179,14 +182,16 @@ impl Engine {
         }
     }
 
-    /// A request of ours will get no answer.
-    pub(super) fn unanswered(&mut self, id: &RequestId, own: OwnRequest, why: &Unanswered) {
+    /// Handles one of our requests that will get no answer.
+    pub(super) fn unanswered(&mut self, id: &RequestId, own: OwnRequest, why: &NoAnswer) {
         let method = own.method;
         let error = match why {
-            Unanswered::NotSent(error) => {
-                Error::with_source(Kind::Closed, format!("send `{method}`"), error.clone())
+            NoAnswer::NotSent(error) => {
+                Error::with_source(ClientErrorKind::Closed, format!("send `{method}`"), error.clone())
             }
-            Unanswered::TimedOut => Error::new(Kind::TimedOut, format!("no answer to `{method}` in time")),
+            NoAnswer::TimedOut => {
+                Error::new(ClientErrorKind::TimedOut, format!("no answer to `{method}` in time"))
+            }
         };
         match own.purpose {
             Purpose::Create(reply) => self.created(id, reply, Err(error)),
@@ -196,7 +201,7 @@ impl Engine {
         }
     }
 
-    fn ask(&mut self, call: Call, purpose: Purpose, now: Instant) -> RequestId {
+    fn ask(&mut self, call: DialectRequest, purpose: Purpose, now: Instant) -> RequestId {
         let id = self.next_own_id();
         let deadline = now + self.options.answer_within;
         self.own.insert(id.clone(), OwnRequest { method: call.method, purpose, deadline });
@@ -209,28 +214,28 @@ impl Engine {
         self.offer.as_ref().is_some_and(|offer| offer.includes(feature))
     }
 
-    /// A session that the server gave, or did not.
+    /// Uses the session in the answer, or returns why there is none.
     fn took(
         &mut self,
         dialect: Dialect,
         method: &'static str,
         result: Result<Value, ErrorData>,
-        wanted: Option<&SessionId>,
-    ) -> Result<Session, Error> {
+        wanted: Option<&DataSessionId>,
+    ) -> Result<DataSession, Error> {
         match result {
             Ok(result) => {
                 let cookie = dialect::created(dialect, &result).ok_or_else(|| {
-                    Error::new(Kind::Invalid, format!("the answer to `{method}` names no session"))
+                    Error::new(ClientErrorKind::Invalid, format!("the answer to `{method}` names no session"))
                 })?;
-                let session = Session::of(&cookie);
+                let session = DataSession::of(&cookie);
                 self.adopt(cookie);
                 Ok(session)
             }
             Err(error) => {
                 if let (Some(wanted), Some(refusal)) = (wanted, refusal(method, &error)) {
                     let reason = match refusal {
-                        Refusal::Gone(why) => why.as_str(),
-                        Refusal::Required | Refusal::Either => "session_not_found",
+                        SessionRefusal::Gone(why) => why.as_str(),
+                        SessionRefusal::Required | SessionRefusal::Either => "session_not_found",
                     };
                     self.holder.lose(wanted, reason);
                 }
@@ -239,10 +244,15 @@ impl Engine {
         }
     }
 
-    fn created(&mut self, id: &RequestId, reply: Option<Reply<Session>>, made: Result<Session, Error>) {
+    fn created(
+        &mut self,
+        id: &RequestId,
+        reply: Option<Reply<DataSession>>,
+        made: Result<DataSession, Error>,
+    ) {
         if self.creating.as_ref() == Some(id) {
             if let Err(error) = &made {
-                tracing::warn!(%error, "no session could be made, going on without");
+                tracing::warn!(%error, "cannot create a session, continuing without one");
             }
             self.creation_ended();
         }
@@ -255,13 +265,16 @@ impl Engine {
         &mut self,
         dialect: Dialect,
         result: &Value,
-        mut found: Vec<Cookie>,
+        mut found: Vec<SessionCookie>,
         pages: usize,
-        reply: Reply<Vec<Session>>,
+        reply: Reply<Vec<DataSession>>,
         now: Instant,
     ) {
         let Some(page) = dialect::page(dialect, result) else {
-            return self.reply(reply, Err(Error::new(Kind::Invalid, "the answer holds no list of sessions")));
+            return self.reply(
+                reply,
+                Err(Error::new(ClientErrorKind::Invalid, "the answer holds no list of sessions")),
+            );
         };
         found.extend(page.sessions);
         let next = page.next.filter(|_| pages + 1 < MAX_PAGES);
@@ -269,39 +282,42 @@ impl Engine {
             Some(call) => {
                 self.ask(call, Purpose::List { found, pages: pages + 1, reply }, now);
             }
-            None => self.reply(reply, Ok(found.iter().map(Session::of).collect())),
+            None => self.reply(reply, Ok(found.iter().map(DataSession::of).collect())),
         }
     }
 
-    fn unsupported(&mut self, command: Command, why: &'static str) {
-        let error = Error::new(Kind::Unsupported, why);
+    fn unsupported(&mut self, command: SessionCommand, why: &'static str) {
+        let error = Error::new(ClientErrorKind::Unsupported, why);
         match command {
-            Command::Create { reply, .. }
-            | Command::Resume { reply, .. }
-            | Command::Recover { reply, .. }
-            | Command::Select { reply, .. } => self.reply(reply, Err(error)),
-            Command::Delete { reply } | Command::Clear { reply } => self.reply(reply, Err(error)),
-            Command::List { reply } => self.reply(reply, Err(error)),
+            SessionCommand::Create { reply, .. }
+            | SessionCommand::Resume { reply, .. }
+            | SessionCommand::Recover { reply, .. }
+            | SessionCommand::Select { reply, .. } => self.reply(reply, Err(error)),
+            SessionCommand::Delete { reply } | SessionCommand::Clear { reply } => {
+                self.reply(reply, Err(error))
+            }
+            SessionCommand::List { reply } => self.reply(reply, Err(error)),
         }
     }
 
-    /// A caller that does not wait any more is no reason to complain.
+    /// Sends the result to the caller. A caller that no longer waits is ignored.
     fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, Error>) {
         self.tell(move || drop(reply.send(result)));
     }
 }
 
-fn refusal(method: &str, error: &ErrorData) -> Option<Refusal> {
+fn refusal(method: &str, error: &ErrorData) -> Option<SessionRefusal> {
     dialect::of_error(method, error.code.0, &error.message, error.data.as_ref())
 }
 
-fn refused(method: &'static str, error: &ErrorData, id: Option<&SessionId>) -> Error {
+fn refused(method: &'static str, error: &ErrorData, id: Option<&DataSessionId>) -> Error {
     const METHOD_NOT_FOUND: i32 = -32601;
     if error.code.0 == METHOD_NOT_FOUND {
-        return Error::new(Kind::Unsupported, format!("the server does not know `{method}`"));
+        return Error::new(ClientErrorKind::Unsupported, format!("the server does not know `{method}`"));
     }
-    let kind = if refusal(method, error).is_some() { Kind::NotFound } else { Kind::Refused };
-    // Servers like to repeat the id, and errors are logged.
+    let kind =
+        if refusal(method, error).is_some() { ClientErrorKind::NotFound } else { ClientErrorKind::Refused };
+    // Many servers repeat the id in their text, and errors are logged.
     let said = id.map_or_else(|| error.message.to_string(), |id| error.message.replace(id.reveal(), "…"));
     Error::new(kind, format!("`{method}` was refused: {said} ({})", error.code.0))
 }

@@ -1,12 +1,12 @@
-//! Writes the jar away from the tasks that carry messages: its lock and its disk may keep a thread waiting.
+//! Writes the jar on a blocking thread, because its lock and its disk may block.
 
 use tokio::task::JoinHandle;
 
-use super::holder::Entry;
+use super::holder::JarEntry;
 use crate::{
     clock,
     error::Error,
-    jar::{Jar, Server},
+    jar::{Jar, JarServer},
 };
 
 pub(super) struct Saving {
@@ -23,8 +23,8 @@ impl Saving {
         self.running.is_some()
     }
 
-    /// Starts to write. Only when nothing is being written.
-    pub(super) fn start(&mut self, server: Server, entries: Vec<Entry>) {
+    /// Starts a write. Must not be called while a write is running.
+    pub(super) fn start(&mut self, server: JarServer, entries: Vec<JarEntry>) {
         debug_assert!(self.running.is_none(), "one after the other, or they overtake each other");
         if self.jar.is_in_memory() {
             return write(&self.jar, &server, &entries);
@@ -33,12 +33,12 @@ impl Saving {
         self.running = Some(tokio::task::spawn_blocking(move || write(&jar, &server, &entries)));
     }
 
-    /// Writes here and now, for when there is no later.
-    pub(super) fn write_now(&self, server: &Server, entries: &[Entry]) {
+    /// Writes at once on this thread, for a transport that is being dropped.
+    pub(super) fn write_now(&self, server: &JarServer, entries: &[JarEntry]) {
         write(&self.jar, server, entries);
     }
 
-    /// Waits until what was started is written. Safe to cancel: the next call waits on.
+    /// Waits for the end of the running write. Safe to cancel: the next call waits for the same write.
     pub(super) async fn done(&mut self) {
         if let Some(running) = &mut self.running {
             if let Err(error) = running.await {
@@ -49,9 +49,8 @@ impl Saving {
     }
 }
 
-/// A jar that cannot be written is no reason to stop: the session goes on, only the next process will not
-/// know of it.
-fn write(jar: &Jar, server: &Server, entries: &[Entry]) {
+/// A failed write does not stop the session; only the next process will not know it.
+fn write(jar: &Jar, server: &JarServer, entries: &[JarEntry]) {
     let now = clock::now();
     let written: Result<(), Error> = jar.update(|book| {
         for entry in entries {

@@ -1,7 +1,7 @@
-//! Sees on the wire what rmcp's types leave out: the capabilities of a server as it wrote them.
+//! Reads from the wire what rmcp's types leave out: the capabilities as the server wrote them.
 //!
-//! rmcp reads an `initialize` result into types that know no `sessions` capability. So whoever reads the bytes
-//! shows them to a tap, and the layer asks the tap.
+//! rmcp parses an `initialize` result into types without a `sessions` capability. So the code that reads the bytes
+//! passes them to a tap, and the layer asks the tap.
 
 use std::{
     pin::Pin,
@@ -15,15 +15,15 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::dialect::Offers;
 
-/// A line longer than this is no `initialize` result worth waiting for.
+/// A longer line is not an `initialize` result; the tap stops there.
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// Remembers what the first `initialize` result offered. Clones share it.
+/// Keeps the offers of the first `initialize` result. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Tap(Arc<OnceLock<Offers>>);
 
 impl Tap {
-    /// Looks at one JSON-RPC message.
+    /// Reads one JSON-RPC message.
     pub fn look(&self, message: &[u8]) {
         if self.has_seen() {
             return;
@@ -31,18 +31,18 @@ impl Tap {
         let Ok(message) = serde_json::from_slice::<Value>(message) else { return };
         let Some(result) = message.get("result") else { return };
         if let (Some(_), Some(capabilities)) = (result.get("protocolVersion"), result.get("capabilities")) {
-            // Only the first counts, and the other one to be first saw the same.
+            // Only the first result counts. If another clone was faster, it has read the same one.
             let _ = self.0.set(Offers::read(capabilities));
         }
     }
 
-    /// Looks no further: there will be no `initialize` result.
+    /// Stops reading: there will be no `initialize` result.
     pub(super) fn close(&self) {
-        // One that was seen stays.
+        // Offers that were read earlier stay.
         let _ = self.0.set(Offers::default());
     }
 
-    /// Whether an `initialize` result came by.
+    /// Whether an `initialize` result was read, or the tap is closed.
     pub fn has_seen(&self) -> bool {
         self.0.get().is_some()
     }
@@ -53,7 +53,7 @@ impl Tap {
 }
 
 pin_project! {
-    /// Reads lines of JSON and shows them to a tap, until it has seen what it looks for.
+    /// Reads lines of JSON and passes them to a tap, until the tap has read an `initialize` result.
     #[derive(Debug)]
     pub struct TapReader<R> {
         #[pin]
@@ -65,7 +65,7 @@ pin_project! {
 }
 
 impl<R> TapReader<R> {
-    /// Shows what `inner` reads to `tap`.
+    /// Passes the lines that `inner` reads to `tap`.
     pub fn new(inner: R, tap: Tap) -> Self {
         Self { inner, tap, line: Vec::new(), closed: false }
     }

@@ -1,8 +1,7 @@
-//! The layer as a transport: carries out what the engine decides.
+//! The layer as a transport: executes the steps of the engine.
 //!
-//! rmcp's service loop calls `send` and polls `receive` from one task and drops the latter's future at any
-//! await. So everything that takes time is kept in fields here, and `receive` goes on with it when it is
-//! called again.
+//! rmcp's service loop calls `send` and polls `receive` from one task, and may drop the future of `receive` at any
+//! await. So all work in progress is kept in fields, and the next call of `receive` continues it.
 
 use std::collections::HashMap;
 
@@ -24,42 +23,42 @@ use tokio::{
 
 use super::{
     engine::{Engine, Outgoing, Step},
-    handle::{Command, Sessions},
+    handle::{SessionCommand, SessionHandle},
     holder::Holder,
-    options::Options,
+    options::SessionOptions,
     saving::Saving,
     tap::{Tap, TapReader},
 };
-use crate::jar::Server;
+use crate::jar::JarServer;
 
-/// How long a mere change of the expiry may wait to be written.
+/// How long a new expiry may wait before it is written.
 const REFRESH_WITHIN: Duration = Duration::from_secs(1);
 
-/// A client transport that keeps a data session. Hand it to `serve`, as any other transport.
+/// A client transport that keeps a data session. Pass it to `serve` like any other transport.
 ///
-/// Results are handed on as they came, with the cookie in their `_meta`.
+/// Results are delivered unchanged, with the cookie in their `_meta`.
 pub struct SessionTransport<T: Transport<RoleClient>> {
     pub(super) inner: T,
     pub(super) engine: Engine,
-    commands: mpsc::Receiver<Command>,
-    /// What `receive` is sending, for itself or for a `send` that was held.
-    sending: FuturesUnordered<BoxFuture<'static, Sent>>,
-    /// Those whose `send` waits for a session.
+    commands: mpsc::Receiver<SessionCommand>,
+    /// Messages that `receive` is sending: our own requests, and requests whose `send` was held.
+    sending: FuturesUnordered<BoxFuture<'static, SendOutcome>>,
+    /// The requests whose `send` waits for a session.
     held: HashMap<RequestId, oneshot::Sender<Result<(), T::Error>>>,
     saving: Saving,
     refresh_due: Option<Instant>,
 }
 
-/// What came of something that `receive` sent.
-enum Sent {
+/// The outcome of a message that `receive` sent.
+enum SendOutcome {
     Fine,
     Failed(RequestId, String),
 }
 
-enum Event {
+enum TransportEvent {
     Incoming(Option<Box<ServerJsonRpcMessage>>),
-    Command(Command),
-    Sent(Sent),
+    Command(SessionCommand),
+    Sent(SendOutcome),
     Saved,
     Due,
 }
@@ -70,7 +69,12 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     /// Keeps a session over lines of JSON: a pipe, a socket, a child's standard streams.
-    pub fn over_lines(read: R, write: W, server: Server, options: Options) -> (Self, Sessions) {
+    pub fn over_lines(
+        read: R,
+        write: W,
+        server: JarServer,
+        options: SessionOptions,
+    ) -> (Self, SessionHandle) {
         let tap = Tap::default();
         let lines = AsyncRwTransport::new_client(TapReader::new(read, tap.clone()), write);
         Self::new(lines, tap, server, options)
@@ -78,10 +82,10 @@ where
 }
 
 impl<T: Transport<RoleClient>> SessionTransport<T> {
-    /// Keeps a session over another transport, which shows what it reads to the tap. With a tap that is shown
-    /// nothing only the strawman's offers are seen, since rmcp's types leave out the others.
-    pub fn new(inner: T, tap: Tap, server: Server, options: Options) -> (Self, Sessions) {
-        let (sessions, commands, view) = Sessions::new();
+    /// Keeps a session over another transport, which passes the messages that it reads to the tap. If the tap gets
+    /// none, only offers of the strawman are found, because rmcp's types leave out the others.
+    pub fn new(inner: T, tap: Tap, server: JarServer, options: SessionOptions) -> (Self, SessionHandle) {
+        let (sessions, commands, view) = SessionHandle::new();
         let saving = Saving::new(options.jar.clone());
         let holder = Holder::new(options.jar.clone(), server, view);
         let transport = Self {
@@ -96,7 +100,7 @@ impl<T: Transport<RoleClient>> SessionTransport<T> {
         (transport, sessions)
     }
 
-    /// Carries out steps until one of them waits for the jar, or is a message for the client.
+    /// Executes steps until one has to wait for the jar, or is a message for the client.
     fn run_steps(&mut self) -> Option<ServerJsonRpcMessage> {
         while !self.saving.is_running() {
             match self.engine.next_step()? {
@@ -111,8 +115,8 @@ impl<T: Transport<RoleClient>> SessionTransport<T> {
                 Step::Send(id, message) => {
                     let sent = self.inner.send(*message);
                     let report = |result: Result<(), T::Error>| match result {
-                        Ok(()) => Sent::Fine,
-                        Err(error) => Sent::Failed(id, error.to_string()),
+                        Ok(()) => SendOutcome::Fine,
+                        Err(error) => SendOutcome::Failed(id, error.to_string()),
                     };
                     self.sending.push(sent.map(report).boxed());
                 }
@@ -120,9 +124,9 @@ impl<T: Transport<RoleClient>> SessionTransport<T> {
                     let sent = self.inner.send(*message);
                     let holder = self.held.remove(&id);
                     let report = move |result| {
-                        // If it is not waited for, the client above has gone.
+                        // If the receiver is gone, the client above is gone too.
                         let _ = holder.map(|holder| holder.send(result));
-                        Sent::Fine
+                        SendOutcome::Fine
                     };
                     self.sending.push(sent.map(report).boxed());
                 }
@@ -132,15 +136,15 @@ impl<T: Transport<RoleClient>> SessionTransport<T> {
         None
     }
 
-    fn on_event(&mut self, event: Event, now: Instant) {
+    fn on_event(&mut self, event: TransportEvent, now: Instant) {
         match event {
-            // The end of the stream is for `receive` to tell.
-            Event::Incoming(None) | Event::Sent(Sent::Fine) => {}
-            Event::Saved => self.engine.saved(),
-            Event::Incoming(Some(message)) => self.engine.incoming(*message, now),
-            Event::Command(command) => self.engine.command(command, now),
-            Event::Sent(Sent::Failed(id, error)) => self.engine.send_failed(&id, &error),
-            Event::Due => {
+            // `receive` handles the end of the stream.
+            TransportEvent::Incoming(None) | TransportEvent::Sent(SendOutcome::Fine) => {}
+            TransportEvent::Saved => self.engine.saved(),
+            TransportEvent::Incoming(Some(message)) => self.engine.incoming(*message, now),
+            TransportEvent::Command(command) => self.engine.command(command, now),
+            TransportEvent::Sent(SendOutcome::Failed(id, error)) => self.engine.send_failed(&id, &error),
+            TransportEvent::Due => {
                 self.engine.give_up(now);
                 if self.refresh_due.is_some_and(|due| due <= now) {
                     self.engine.save_all();
@@ -169,7 +173,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SessionTransport<T> {
             Outgoing::Hold(id) => {
                 let (holder, released) = oneshot::channel();
                 self.held.insert(id, holder);
-                // Dropped: cancelled, or the connection is gone, which the client above hears otherwise.
+                // Dropped if the request was cancelled or the connection is gone; the client above learns that
+                // elsewhere.
                 Either::Right(Either::Left(released.map(|result| result.unwrap_or(Ok(())))))
             }
             Outgoing::Swallow => Either::Right(Either::Right(std::future::ready(Ok(())))),
@@ -182,17 +187,17 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SessionTransport<T> {
                 return Some(message);
             }
             let due = self.next_due();
-            // Nothing is read while the jar is written: what is read would have to wait for it anyway.
+            // Nothing is received while the jar is written, because a message would have to wait for the write anyway.
             let saving = self.saving.is_running();
             let event = tokio::select! {
                 biased;
-                () = self.saving.done(), if saving => Event::Saved,
-                Some(sent) = self.sending.next(), if !self.sending.is_empty() => Event::Sent(sent),
-                Some(command) = self.commands.recv() => Event::Command(command),
-                message = self.inner.receive(), if !saving => Event::Incoming(message.map(Box::new)),
-                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Event::Due,
+                () = self.saving.done(), if saving => TransportEvent::Saved,
+                Some(sent) = self.sending.next(), if !self.sending.is_empty() => TransportEvent::Sent(sent),
+                Some(command) = self.commands.recv() => TransportEvent::Command(command),
+                message = self.inner.receive(), if !saving => TransportEvent::Incoming(message.map(Box::new)),
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => TransportEvent::Due,
             };
-            if matches!(event, Event::Incoming(None)) {
+            if matches!(event, TransportEvent::Incoming(None)) {
                 return None;
             }
             self.on_event(event, Instant::now());
@@ -209,7 +214,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SessionTransport<T> {
                     self.saving.done().await;
                 }
                 Step::Tell(tell) => tell(),
-                // There is nobody left to hear it.
+                // The client above is gone, and nothing more is sent.
                 Step::Deliver(_) | Step::Send(..) | Step::Release(..) | Step::Abandon(_) => {}
             }
         }
@@ -219,8 +224,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for SessionTransport<T> {
 
 impl<T: Transport<RoleClient>> Drop for SessionTransport<T> {
     fn drop(&mut self) {
-        // A transport that was closed has nothing left to write. One that is dropped with its runtime has,
-        // and nobody can wait for it any more.
+        // A closed transport has nothing left to write. One that is dropped with its runtime may have entries left,
+        // and no task can wait for a write any more.
         self.engine.save_all();
         while let Some(step) = self.engine.next_step() {
             if let Step::Save(server, entries) = step {

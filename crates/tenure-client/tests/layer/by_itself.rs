@@ -1,4 +1,4 @@
-//! Programs that hand the transport to rmcp themselves: what the server says to them counts too.
+//! Tests of programs that pass the transport to rmcp themselves: the layer reads the answers to their greetings.
 
 use rmcp::{
     ServiceExt as _,

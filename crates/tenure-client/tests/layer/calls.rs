@@ -1,4 +1,4 @@
-//! Time limits, correlation and batches.
+//! Tests of time limits, correlation and batches.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn a_call_has_the_callers_time_limit_or_its_own() {
         });
         assert!(matches!(answer, Err(ServiceError::Timeout { .. })));
         assert_eq!(started.elapsed().as_secs(), limit);
-        // A late answer is tolerated.
+        // A late answer is ignored.
         wire.result(&request, done(Value::Null)).await;
     }
 }
@@ -96,7 +96,7 @@ async fn no_more_of_a_batch_is_in_flight_than_was_said() {
         for name in ["a", "b", "c"] {
             let request = wire.next_of("tools/call").await;
             assert_eq!(request["params"]["name"], name);
-            // A list that the program asks for meanwhile overtakes the rest of the batch.
+            // A list request of the program during the batch overtakes the rest of the batch.
             let (listed, ()) = tokio::join!(client.list_all_tools(), async {
                 let list = wire.next_of("tools/list").await;
                 wire.result(&list, json!({"tools": []})).await;

@@ -1,7 +1,7 @@
-//! When a session is asked for, and when it is not.
+//! Tests of when the layer asks for a session.
 
 use serde_json::{Value, json};
-use tenure_client::{Create, Dialect, Jar, Options};
+use tenure_client::{Create, Dialect, Jar, SessionOptions};
 
 use crate::support::{
     SEP, STRAWMAN, call, connect, cookie, current, in_jar, options, round, sep, settle, strawman,
@@ -10,20 +10,20 @@ use crate::support::{
 #[tokio::test(start_paused = true)]
 async fn a_strawman_session_is_made_before_the_first_call_goes_out() {
     let options =
-        Options { label: Some("my-agent".to_owned()), data: Some(json!({"title": "t"})), ..options() };
+        SessionOptions { label: Some("my-agent".to_owned()), data: Some(json!({"title": "t"})), ..options() };
     let jar = options.jar.clone();
     let (client, mut wire) = connect(strawman(), options).await;
     let (result, ()) = tokio::join!(call(&client), async {
         let request = wire.next_of("session/create").await;
         assert_eq!(request["params"], json!({"hints": {"label": "my-agent", "data": {"title": "t"}}}));
         assert!(request["id"].as_str().unwrap().starts_with("tenure-"), "rmcp's ids are numbers");
-        // The call has every chance to overtake.
+        // The call could overtake the answer.
         settle().await;
         let body = json!({"id": "sess-1", "expiry": "2099-01-01T00:00:00Z", "data": {"title": "t"},
             "_meta": {STRAWMAN: {"id": "sess-1", "expiry": "2099-01-01T00:00:00Z"}}});
         wire.result(&request, body).await;
         let request = wire.tool(Value::Null).await;
-        // The cookie, not the body.
+        // The cookie counts, not the body.
         assert_eq!(cookie(&request, STRAWMAN), &json!({"id": "sess-1", "expiry": "2099-01-01T00:00:00Z"}));
         assert_eq!(request["params"]["name"], "t");
     });
@@ -52,7 +52,7 @@ async fn of_two_dialects_the_preferred_is_spoken() {
     let both = json!({"experimental": {"session": {}}, "sessions": {}});
     let (_client, mut wire) = connect(both.clone(), options()).await;
     wire.next_of("sessions/create").await;
-    let (_client, mut wire) = connect(both, Options { prefer: Dialect::Strawman, ..options() }).await;
+    let (_client, mut wire) = connect(both, SessionOptions { prefer: Dialect::Strawman, ..options() }).await;
     wire.next_of("session/create").await;
 }
 
@@ -75,7 +75,7 @@ async fn servers_without_sessions_are_used_without() {
 
 #[tokio::test(start_paused = true)]
 async fn an_assumed_dialect_is_for_servers_that_name_none() {
-    let assume = Options { assume: Some(Dialect::Sep), ..options() };
+    let assume = SessionOptions { assume: Some(Dialect::Sep), ..options() };
     let (_client, mut wire) = connect(json!({}), assume).await;
     wire.next_of("sessions/create").await;
 }
@@ -89,7 +89,7 @@ async fn nothing_is_made_unasked_if_told_not_to_or_not_offered() {
         (strawman(), Create::Never),
         (no_create, Create::WhenOffered),
     ] {
-        let (client, mut wire) = connect(capabilities, Options { create, ..options() }).await;
+        let (client, mut wire) = connect(capabilities, SessionOptions { create, ..options() }).await;
         let request = round(&client, &mut wire, Value::Null).await;
         assert!(cookie(&request, STRAWMAN).is_null() && cookie(&request, SEP).is_null());
     }
@@ -98,18 +98,18 @@ async fn nothing_is_made_unasked_if_told_not_to_or_not_offered() {
 #[tokio::test(start_paused = true)]
 async fn the_next_connection_goes_on_with_the_session_of_the_last() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"id": "sess-1", "data": {"n": 1}})).await;
     round(&client, &mut wire, json!({STRAWMAN: {"id": "sess-1", "data": {"n": 2}}})).await;
     client.close().await.unwrap();
 
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     assert_eq!(current(&client).as_deref(), Some("sess-1"));
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, STRAWMAN), &json!({"id": "sess-1", "data": {"n": 2}}));
 
-    // The same server in the other dialect: that cookie is not for it.
-    let (client, mut wire) = connect(sep(), Options::new(jar)).await;
+    // The same server in the other dialect does not get that cookie.
+    let (client, mut wire) = connect(sep(), SessionOptions::new(jar)).await;
     wire.create(json!({"sessionId": "sess-2"})).await;
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, SEP), &json!({"sessionId": "sess-2"}));
@@ -118,12 +118,12 @@ async fn the_next_connection_goes_on_with_the_session_of_the_last() {
 #[tokio::test(start_paused = true)]
 async fn a_session_whose_time_is_over_is_not_gone_on_with() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"id": "old", "expiry": "2020-01-01T00:00:00Z"})).await;
     round(&client, &mut wire, Value::Null).await;
     client.close().await.unwrap();
 
-    let (_client, mut wire) = connect(strawman(), Options::new(jar)).await;
+    let (_client, mut wire) = connect(strawman(), SessionOptions::new(jar)).await;
     wire.next_of("session/create").await;
 }
 
@@ -159,7 +159,7 @@ async fn a_server_that_never_answers_is_not_waited_for() {
         assert!(cookie(&cancelled, SEP).is_null());
         let request = wire.next_of("tools/call").await;
         assert!(cookie(&request, SEP).is_null());
-        // The late answer is nobody's any more, and confuses nobody.
+        // The late answer is ignored.
         wire.result(&creation, json!({"session": {"sessionId": "late"}})).await;
         wire.result(&request, crate::support::done(Value::Null)).await;
     });
@@ -194,7 +194,7 @@ async fn a_new_session_is_in_the_jar_even_if_nothing_is_done_with_it() {
 async fn a_new_session_is_on_the_disk_before_anything_is_done_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let jar = Jar::at(folder.path().join("jar.json"));
-    let (client, mut wire) = connect(sep(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(sep(), SessionOptions::new(jar.clone())).await;
     let (result, ()) = tokio::join!(call(&client), async {
         wire.create(json!({"sessionId": "sess-1", "state": "1"})).await;
         let request = wire.next_of("tools/call").await;
@@ -203,7 +203,7 @@ async fn a_new_session_is_on_the_disk_before_anything_is_done_with_it() {
             .await;
     });
     result.unwrap();
-    // What the client carries for the server is on the disk before the program hears the answer.
+    // The server's state in the cookie is on the disk before the program gets the answer.
     let stored = jar.active(&crate::support::server(), Dialect::Sep).unwrap().unwrap();
     assert_eq!(stored.reveal()["state"], "2");
 }

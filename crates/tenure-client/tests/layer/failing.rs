@@ -1,4 +1,4 @@
-//! Transports that fail, hide things, or are dropped in the middle.
+//! Tests of transports that fail, hide capabilities, or are dropped early.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rmcp::{
     transport::{Transport, async_rw::AsyncRwTransport},
 };
 use serde_json::{Value, json};
-use tenure_client::{Client, Create, Dialect, Jar, Options, SessionTransport, Tap};
+use tenure_client::{ConnectedClient, Create, Dialect, Jar, SessionOptions, SessionTransport, Tap};
 use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 
 use crate::support::{
@@ -17,7 +17,7 @@ use crate::support::{
 
 type Lines = AsyncRwTransport<RoleClient, ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
-/// Lines of JSON, of which the requests of one method fail to be sent after the first few.
+/// A transport of JSON lines on which requests of one method fail after the first few.
 struct Failing {
     lines: Lines,
     method: &'static str,
@@ -48,19 +48,19 @@ impl Transport<RoleClient> for Failing {
     }
 }
 
-/// Connects without a tap, as over a transport that knows nothing of it.
+/// Connects without a tap, like a transport that does not know taps.
 async fn connect_failing(
     capabilities: Value,
-    options: Options,
+    options: SessionOptions,
     method: &'static str,
     good: usize,
-) -> (Client, Wire) {
+) -> (ConnectedClient, Wire) {
     let (near, far) = tokio::io::duplex(256 * 1024);
     let (read, write) = tokio::io::split(near);
     let transport = Failing { lines: AsyncRwTransport::new_client(read, write), method, good };
     let layer = SessionTransport::new(transport, Tap::default(), server(), options);
     let mut wire = Wire::new(far);
-    let (client, ()) = tokio::join!(Client::start((), layer), wire.handshake(capabilities));
+    let (client, ()) = tokio::join!(ConnectedClient::start((), layer), wire.handshake(capabilities));
     (client.unwrap(), wire)
 }
 
@@ -94,7 +94,7 @@ async fn a_held_call_that_cannot_be_sent_fails_as_it_would_have_without_the_laye
 
 #[tokio::test(start_paused = true)]
 async fn a_repetition_that_cannot_be_sent_leaves_the_refusal() {
-    let options = Options { create: Create::WhenRequired, ..options() };
+    let options = SessionOptions { create: Create::WhenRequired, ..options() };
     let (client, mut wire) = connect_failing(strawman(), options, "tools/call", 1).await;
     let (result, ()) = tokio::join!(call(&client), async {
         let request = wire.next_of("tools/call").await;
@@ -123,7 +123,7 @@ fn what_could_wait_is_written_when_the_runtime_goes() {
     let jar = Jar::in_memory();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let connected = runtime.block_on(async {
-        let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+        let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
         wire.create(json!({"id": "a", "expiry": "2098-01-01T00:00:00Z"})).await;
         round(&client, &mut wire, json!({STRAWMAN: {"id": "a", "expiry": "2099-01-01T00:00:00Z"}})).await;
         (client, wire)

@@ -1,12 +1,12 @@
-//! What a program does with its sessions by itself.
+//! Tests of the handle: commands of a program about its sessions.
 
 use serde_json::{Value, json};
-use tenure_client::{Create, Jar, Kind, Options, SessionId};
+use tenure_client::{ClientErrorKind, Create, DataSessionId, Jar, SessionOptions};
 
 use crate::support::{SEP, STRAWMAN, connect, cookie, current, in_jar, options, round, sep, strawman};
 
-fn by_hand(jar: &Jar) -> Options {
-    Options { create: Create::Never, ..Options::new(jar.clone()) }
+fn by_hand(jar: &Jar) -> SessionOptions {
+    SessionOptions { create: Create::Never, ..SessionOptions::new(jar.clone()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,13 +31,13 @@ async fn create_and_delete_in_the_strawman() {
     });
     deleted.unwrap();
     assert_eq!((current(&client), in_jar(&jar, "a")), (None, None));
-    assert_eq!(sessions.delete().await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(sessions.delete().await.unwrap_err().kind(), ClientErrorKind::NotFound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn delete_in_the_later_draft() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(sep(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(sep(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"sessionId": "a", "expiresAt": "e", "state": "s"})).await;
     round(&client, &mut wire, Value::Null).await;
     let (deleted, ()) = tokio::join!(client.sessions().delete(), async {
@@ -52,10 +52,14 @@ async fn delete_in_the_later_draft() {
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_gone_counts_as_deleted_but_a_refusal_does_not() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(sep(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(sep(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"sessionId": "a"})).await;
     round(&client, &mut wire, Value::Null).await;
-    for (code, kind) in [(-32000, Some(Kind::Refused)), (-32601, Some(Kind::Unsupported)), (-32043, None)] {
+    for (code, kind) in [
+        (-32000, Some(ClientErrorKind::Refused)),
+        (-32601, Some(ClientErrorKind::Unsupported)),
+        (-32043, None),
+    ] {
         let (deleted, ()) = tokio::join!(client.sessions().delete(), async {
             let request = wire.next_of("sessions/delete").await;
             wire.error(&request, code, "no session a here").await;
@@ -71,7 +75,7 @@ async fn resume_asks_where_it_can() {
     let jar = Jar::in_memory();
     let (client, mut wire) = connect(strawman(), by_hand(&jar)).await;
     let sessions = client.sessions().clone();
-    let (session, ()) = tokio::join!(sessions.resume(SessionId::new("a")), async {
+    let (session, ()) = tokio::join!(sessions.resume(DataSessionId::new("a")), async {
         let request = wire.next_of("session/resume").await;
         assert_eq!(request["params"], json!({"id": "a"}));
         wire.result(&request, json!({"id": "a", "_meta": {STRAWMAN: {"id": "a", "data": 7}}})).await;
@@ -80,12 +84,12 @@ async fn resume_asks_where_it_can() {
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, STRAWMAN), &json!({"id": "a", "data": 7}));
 
-    let (session, ()) = tokio::join!(sessions.resume(SessionId::new("geheim")), async {
+    let (session, ()) = tokio::join!(sessions.resume(DataSessionId::new("geheim")), async {
         let request = wire.next_of("session/resume").await;
         wire.error(&request, -32002, "Session not found: geheim").await;
     });
     let error = session.unwrap_err();
-    assert_eq!(error.kind(), Kind::NotFound);
+    assert_eq!(error.kind(), ClientErrorKind::NotFound);
     assert!(!format!("{error} {error:?}").contains("geheim"), "{error:?}");
     assert_eq!(current(&client).as_deref(), Some("a"), "the one in use stays in use");
 }
@@ -97,7 +101,7 @@ async fn resume_uses_the_id_where_it_cannot_ask() {
         (json!({"experimental": {"session": {"features": ["create"]}}}), STRAWMAN, json!({"id": "a"})),
     ] {
         let (client, mut wire) = connect(capabilities, by_hand(&Jar::in_memory())).await;
-        client.sessions().resume(SessionId::new("a")).await.unwrap();
+        client.sessions().resume(DataSessionId::new("a")).await.unwrap();
         let request = round(&client, &mut wire, Value::Null).await;
         assert_eq!(cookie(&request, key), &expected);
     }
@@ -140,7 +144,7 @@ async fn a_list_without_end_is_not_followed_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn recover_is_for_the_strawman() {
     let (client, mut wire) = connect(strawman(), by_hand(&Jar::in_memory())).await;
-    let (session, ()) = tokio::join!(client.sessions().recover(SessionId::new("a")), async {
+    let (session, ()) = tokio::join!(client.sessions().recover(DataSessionId::new("a")), async {
         let request = wire.next_of("session/recover").await;
         assert_eq!(request["params"], json!({"id": "a"}));
         wire.result(&request, json!({"id": "a", "recovered": true, "_meta": {STRAWMAN: {"id": "a"}}})).await;
@@ -149,8 +153,8 @@ async fn recover_is_for_the_strawman() {
     assert_eq!(current(&client).as_deref(), Some("a"));
 
     let (client, _wire) = connect(sep(), by_hand(&Jar::in_memory())).await;
-    let error = client.sessions().recover(SessionId::new("a")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Unsupported);
+    let error = client.sessions().recover(DataSessionId::new("a")).await.unwrap_err();
+    assert_eq!(error.kind(), ClientErrorKind::Unsupported);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,11 +168,11 @@ async fn select_and_clear_are_between_the_program_and_its_jar() {
         made.unwrap();
     }
     assert_eq!(current(&client).as_deref(), Some("b"));
-    sessions.select(SessionId::new("a")).await.unwrap();
+    sessions.select(DataSessionId::new("a")).await.unwrap();
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, SEP), &json!({"sessionId": "a", "state": "a"}));
     assert_eq!(in_jar(&jar, "a").as_deref(), Some("used"));
-    assert_eq!(sessions.select(SessionId::new("c")).await.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(sessions.select(DataSessionId::new("c")).await.unwrap_err().kind(), ClientErrorKind::NotFound);
     assert_eq!(current(&client).as_deref(), Some("a"));
 
     sessions.clear().await.unwrap();
@@ -183,9 +187,9 @@ async fn select_and_clear_are_between_the_program_and_its_jar() {
 async fn a_server_without_sessions_has_none_to_handle() {
     let (client, _wire) = connect(json!({}), options()).await;
     let sessions = client.sessions();
-    assert_eq!(sessions.create(None, None).await.unwrap_err().kind(), Kind::Unsupported);
-    assert_eq!(sessions.list().await.unwrap_err().kind(), Kind::Unsupported);
-    assert_eq!(sessions.delete().await.unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(sessions.create(None, None).await.unwrap_err().kind(), ClientErrorKind::Unsupported);
+    assert_eq!(sessions.list().await.unwrap_err().kind(), ClientErrorKind::Unsupported);
+    assert_eq!(sessions.delete().await.unwrap_err().kind(), ClientErrorKind::Unsupported);
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,15 +201,15 @@ async fn who_waits_for_an_answer_hears_of_time_and_of_the_end() {
         let cancelled = wire.next_of("notifications/cancelled").await;
         assert_eq!(cancelled["params"]["requestId"], request["id"]);
     });
-    assert_eq!(made.unwrap_err().kind(), Kind::TimedOut);
+    assert_eq!(made.unwrap_err().kind(), ClientErrorKind::TimedOut);
 
     let (made, ()) = tokio::join!(sessions.create(None, None), async {
         wire.next_of("session/create").await;
         drop(wire);
     });
-    assert_eq!(made.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(made.unwrap_err().kind(), ClientErrorKind::Closed);
     client.into_parts().0.waiting().await.unwrap();
-    assert_eq!(sessions.create(None, None).await.unwrap_err().kind(), Kind::Closed);
+    assert_eq!(sessions.create(None, None).await.unwrap_err().kind(), ClientErrorKind::Closed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,12 +1,12 @@
-//! Sessions that the server ends, or knows no more.
+//! Tests of sessions that the server ends or no longer knows.
 
 use serde_json::{Value, json};
-use tenure_client::{Jar, Options, Recreate};
+use tenure_client::{Jar, Recreate, SessionOptions};
 
 use crate::support::{SEP, STRAWMAN, call, connect, cookie, current, done, in_jar, round, sep, strawman};
 
-fn recreating(jar: &Jar) -> Options {
-    Options { recreate: Recreate::AfterLoss, ..Options::new(jar.clone()) }
+fn recreating(jar: &Jar) -> SessionOptions {
+    SessionOptions { recreate: Recreate::AfterLoss, ..SessionOptions::new(jar.clone()) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -15,12 +15,12 @@ async fn null_ends_a_session_in_either_dialect() {
         [(strawman(), STRAWMAN, json!({"id": "a"})), (sep(), SEP, json!({"sessionId": "a"}))]
     {
         let jar = Jar::in_memory();
-        let (client, mut wire) = connect(capabilities, Options::new(jar.clone())).await;
+        let (client, mut wire) = connect(capabilities, SessionOptions::new(jar.clone())).await;
         wire.create(first).await;
         round(&client, &mut wire, json!({ key: null })).await;
         assert_eq!(current(&client), None);
         assert_eq!(in_jar(&jar, "a").as_deref(), Some("session_revoked"));
-        // Nothing is made in its place, and the dead one is not sent.
+        // No new session is created, and the old cookie is not sent.
         let request = round(&client, &mut wire, Value::Null).await;
         assert!(cookie(&request, key).is_null());
     }
@@ -52,7 +52,7 @@ async fn the_program_hears_that_its_session_is_gone() {
         (-32044, "nope", "session_required"),
     ] {
         let jar = Jar::in_memory();
-        let (client, mut wire) = connect(sep(), Options::new(jar.clone())).await;
+        let (client, mut wire) = connect(sep(), SessionOptions::new(jar.clone())).await;
         wire.create(json!({"sessionId": "a"})).await;
         let (result, ()) = tokio::join!(call(&client), async {
             let request = wire.next_of("tools/call").await;
@@ -61,7 +61,7 @@ async fn the_program_hears_that_its_session_is_gone() {
         assert!(result.is_err(), "{code}");
         assert_eq!(current(&client), None);
         assert_eq!(in_jar(&jar, "a").as_deref(), Some(reason), "{code}");
-        // A server that wants a session after that gets a new one.
+        // If the server then requires a session, it gets a new one.
         let (result, ()) = tokio::join!(call(&client), async {
             let request = wire.next_of("tools/call").await;
             assert!(cookie(&request, SEP).is_null());
@@ -123,7 +123,7 @@ async fn null_and_a_refusal_in_one_answer_make_one_new_session() {
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_does_not_bring_a_lost_session_back() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"id": "a"})).await;
     let (first, second, ()) = tokio::join!(call(&client), call(&client), async {
         let one = wire.next_of("tools/call").await;

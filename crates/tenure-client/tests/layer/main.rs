@@ -1,4 +1,4 @@
-//! The layer against a scripted server that speaks raw lines of JSON.
+//! Tests of the layer with a scripted server that speaks raw lines of JSON.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

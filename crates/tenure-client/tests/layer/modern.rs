@@ -1,7 +1,7 @@
-//! Servers of the modern era: how they are found out, and their data sessions.
+//! Tests of modern servers: how they are detected, and their data sessions.
 
 use serde_json::{Value, json};
-use tenure_client::{CallOptions, Create, Dialect, Era, Eras, Jar, Options, Recreate};
+use tenure_client::{CallOptions, Create, Dialect, Era, EraChoice, Jar, Recreate, SessionOptions};
 
 use crate::support::{
     call, connect, connect_with, cookie, current, discovered, done, in_jar, options, sep, settle,
@@ -43,7 +43,7 @@ async fn a_server_of_the_modern_era_is_used_without_a_handshake() {
 #[tokio::test(start_paused = true)]
 async fn its_data_sessions_are_those_of_the_extension() {
     let jar = Jar::in_memory();
-    let mut first = Options::new(jar.clone());
+    let mut first = SessionOptions::new(jar.clone());
     first.label = Some("agent".to_owned());
     let (client, mut wire) = connect_with(first, async |wire| {
         let probe = wire.next_of("server/discover").await;
@@ -79,14 +79,14 @@ async fn its_data_sessions_are_those_of_the_extension() {
     client.close().await.unwrap();
     assert_eq!(in_jar(&jar, "s-1").as_deref(), Some("used"));
 
-    // The same server in a transport session: it is the same data session.
-    let (client, _wire) = connect(sep(), Options::new(jar)).await;
+    // In a transport session with the same server it is the same data session.
+    let (client, _wire) = connect(sep(), SessionOptions::new(jar)).await;
     assert_eq!((current(&client).as_deref(), client.sessions().dialect()), (Some("s-1"), Some(Dialect::Sep)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_data_session_of_the_extension_is_replaced_if_that_is_wanted() {
-    let options = Options { create: Create::WhenRequired, recreate: Recreate::AfterLoss, ..options() };
+    let options = SessionOptions { create: Create::WhenRequired, recreate: Recreate::AfterLoss, ..options() };
     let (client, mut wire) = connect_with(options, async |wire| {
         let probe = wire.next_of("server/discover").await;
         wire.result(&probe, discovered(&offering())).await;
@@ -118,7 +118,7 @@ async fn a_silent_program_is_greeted_the_old_way_after_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn a_program_that_is_slow_to_start_may_be_of_either_era() {
-    // Both greetings wait for it, and it answers them in their order.
+    // Both greetings wait in its input, and it answers them in order.
     let (client, _wire) = connect_with(options(), async |wire| {
         let probe = wire.next_of("server/discover").await;
         let handshake = wire.next_of("initialize").await;
@@ -128,7 +128,7 @@ async fn a_program_that_is_slow_to_start_may_be_of_either_era() {
     .await;
     assert_eq!(client.unwrap().era(), Era::Modern);
 
-    // One that answers both at once may answer them in any order.
+    // A server that answers both at once may use any order.
     let (client, _wire) = connect_with(options(), async |wire| {
         let probe = wire.next_of("server/discover").await;
         let handshake = wire.next_of("initialize").await;
@@ -154,7 +154,7 @@ async fn a_program_that_is_slow_to_start_may_be_of_either_era() {
 
 #[tokio::test(start_paused = true)]
 async fn the_version_decides_which_greeting_follows() {
-    // Of the modern era in form, and of an older revision in substance.
+    // The answer has the modern form, but lists only an older revision.
     let (client, _wire) = connect_with(options(), async |wire| {
         let probe = wire.next_of("server/discover").await;
         let error = json!({"code": -32022, "message": "x", "data": {"supported": ["2025-11-25"]}});
@@ -176,16 +176,18 @@ async fn the_version_decides_which_greeting_follows() {
 
 #[tokio::test(start_paused = true)]
 async fn one_era_alone_can_be_asked_for() {
-    let (client, _wire) = connect_with(Options { eras: Eras::Legacy, ..options() }, async |wire| {
-        wire.initialize(json!({})).await;
-    })
-    .await;
+    let (client, _wire) =
+        connect_with(SessionOptions { eras: EraChoice::Legacy, ..options() }, async |wire| {
+            wire.initialize(json!({})).await;
+        })
+        .await;
     assert_eq!(client.unwrap().era(), Era::Legacy);
-    let (client, mut wire) = connect_with(Options { eras: Eras::Modern, ..options() }, async |wire| {
-        let probe = wire.next_of("server/discover").await;
-        wire.error(&probe, -32601, "Method not found").await;
-    })
-    .await;
+    let (client, mut wire) =
+        connect_with(SessionOptions { eras: EraChoice::Modern, ..options() }, async |wire| {
+            let probe = wire.next_of("server/discover").await;
+            wire.error(&probe, -32601, "Method not found").await;
+        })
+        .await;
     assert!(client.is_err());
     assert_eq!(wire.rest().await, [Value::Null; 0]);
 }

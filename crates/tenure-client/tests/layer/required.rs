@@ -1,15 +1,15 @@
-//! Servers that refuse requests for want of a session.
+//! Tests of servers that refuse requests for lack of a session.
 
 use std::time::Duration;
 
 use rmcp::{ServiceError, model::CallToolRequestParams};
 use serde_json::{Value, json};
-use tenure_client::{CallOptions, Create, Options};
+use tenure_client::{CallOptions, Create, SessionOptions};
 
 use crate::support::{SEP, STRAWMAN, call, connect, cookie, current, options, round, sep, strawman};
 
-fn when_required() -> Options {
-    Options { create: Create::WhenRequired, ..options() }
+fn when_required() -> SessionOptions {
+    SessionOptions { create: Create::WhenRequired, ..options() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,7 +73,7 @@ async fn calls_that_are_refused_together_share_one_new_session() {
             let request = wire.tool(Value::Null).await;
             assert_eq!(cookie(&request, SEP)["sessionId"], "a");
         }
-        // This one comes late: the session is there already.
+        // This refusal comes late: the session is there already.
         wire.error(&requests[2], -32044, "Session required").await;
         let request = wire.tool(Value::Null).await;
         assert_eq!(cookie(&request, SEP)["sessionId"], "a");
@@ -98,7 +98,7 @@ async fn if_no_session_can_be_made_the_program_gets_the_refusal() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_makes_no_sessions_hands_on_the_refusal() {
-    let (client, mut wire) = connect(sep(), Options { create: Create::Never, ..options() }).await;
+    let (client, mut wire) = connect(sep(), SessionOptions { create: Create::Never, ..options() }).await;
     let (result, ()) = tokio::join!(call(&client), async {
         let request = wire.next_of("tools/call").await;
         wire.error(&request, -32044, "the refusal").await;
@@ -118,7 +118,7 @@ async fn other_errors_and_texts_are_handed_on() {
         });
         assert!(result.is_err());
     }
-    // A text that is no error may say what it likes.
+    // A text without `isError` does not count.
     let (result, ()) = tokio::join!(call(&client), async {
         let request = wire.next_of("tools/call").await;
         wire.result(&request, json!({"content": [{"type": "text", "text": "Session required"}]})).await;
@@ -129,7 +129,7 @@ async fn other_errors_and_texts_are_handed_on() {
 }
 
 fn short_call(
-    client: &tenure_client::Client,
+    client: &tenure_client::ConnectedClient,
 ) -> impl Future<Output = Result<rmcp::model::ServerResult, ServiceError>> {
     let caller = client.caller();
     async move {
@@ -143,7 +143,7 @@ fn short_call(
 async fn a_call_that_gave_up_while_it_waited_is_never_sent() {
     let (client, mut wire) = connect(sep(), options()).await;
     let creation = wire.next_of("sessions/create").await;
-    // The session takes longer to make than the call may take.
+    // Creating the session takes longer than the time limit of the call.
     assert!(matches!(short_call(&client).await, Err(ServiceError::Timeout { .. })));
     wire.result(&creation, json!({"session": {"sessionId": "a"}})).await;
     let request = round(&client, &mut wire, Value::Null).await;

@@ -7,7 +7,7 @@ use rmcp::{
     model::{CallToolRequestParams, CallToolResult},
 };
 use serde_json::{Value, json};
-use tenure_client::{Client, Jar, Options, Server, SessionTransport};
+use tenure_client::{ConnectedClient, Jar, JarServer, SessionOptions, SessionTransport};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 
 pub(crate) const STRAWMAN: &str = "mcp/session";
@@ -21,28 +21,28 @@ pub(crate) fn sep() -> Value {
     json!({"tools": {}, "sessions": {}})
 }
 
-pub(crate) fn options() -> Options {
-    Options::new(Jar::in_memory())
+pub(crate) fn options() -> SessionOptions {
+    SessionOptions::new(Jar::in_memory())
 }
 
-pub(crate) fn server() -> Server {
-    Server::url("test:server")
+pub(crate) fn server() -> JarServer {
+    JarServer::url("test:server")
 }
 
-/// Connects, with a server that is played by the function.
+/// Connects to a server that the function plays.
 pub(crate) async fn connect_with<F: AsyncFnOnce(&mut Wire)>(
-    options: Options,
+    options: SessionOptions,
     play: F,
-) -> (Result<Client, tenure_client::Error>, Wire) {
+) -> (Result<ConnectedClient, tenure_client::Error>, Wire) {
     let (near, far) = tokio::io::duplex(256 * 1024);
     let (read, write) = tokio::io::split(near);
     let layer = SessionTransport::over_lines(read, write, server(), options);
     let mut wire = Wire::new(far);
-    let (client, ()) = tokio::join!(Client::start((), layer), play(&mut wire));
+    let (client, ()) = tokio::join!(ConnectedClient::start((), layer), play(&mut wire));
     (client, wire)
 }
 
-/// The answer to `server/discover` of a server of the modern era with these capabilities.
+/// A modern server's answer to `server/discover`, with these capabilities.
 pub(crate) fn discovered(capabilities: &Value) -> Value {
     json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
         "ttlMs": 0, "cacheScope": "private",
@@ -55,13 +55,13 @@ pub(crate) struct Wire {
     write: WriteHalf<DuplexStream>,
 }
 
-/// Connects, with a server of these capabilities.
-pub(crate) async fn connect(capabilities: Value, options: Options) -> (Client, Wire) {
+/// Connects to a server with these capabilities.
+pub(crate) async fn connect(capabilities: Value, options: SessionOptions) -> (ConnectedClient, Wire) {
     let (near, far) = tokio::io::duplex(256 * 1024);
     let (read, write) = tokio::io::split(near);
     let layer = SessionTransport::over_lines(read, write, server(), options);
     let mut wire = Wire::new(far);
-    let (client, ()) = tokio::join!(Client::start((), layer), wire.handshake(capabilities));
+    let (client, ()) = tokio::join!(ConnectedClient::start((), layer), wire.handshake(capabilities));
     (client.unwrap(), wire)
 }
 
@@ -99,7 +99,7 @@ impl Wire {
         message
     }
 
-    /// All that the client still sends until it hangs up.
+    /// All messages that the client sends until it closes the connection.
     pub(crate) async fn rest(&mut self) -> Vec<Value> {
         let mut rest = Vec::new();
         while let Some(line) = self.lines.next_line().await.unwrap() {
@@ -151,7 +151,7 @@ pub(crate) fn done(meta: Value) -> Value {
 }
 
 /// Calls a tool. A call that is never answered fails at once, since the clock is paused.
-pub(crate) async fn call(client: &Client) -> Result<CallToolResult, ServiceError> {
+pub(crate) async fn call(client: &ConnectedClient) -> Result<CallToolResult, ServiceError> {
     let answer = client.call_tool(CallToolRequestParams::new("t"));
     tokio::time::timeout(Duration::from_secs(3600), answer).await.expect("the call hangs")
 }
@@ -161,18 +161,18 @@ pub(crate) fn cookie<'a>(request: &'a Value, key: &str) -> &'a Value {
     &request["params"]["_meta"][key]
 }
 
-/// Calls a tool that the server answers with this `_meta`, and returns the request as it came.
-pub(crate) async fn round(client: &Client, wire: &mut Wire, meta: Value) -> Value {
+/// Calls a tool that the server answers with this `_meta`, and returns the request that the server received.
+pub(crate) async fn round(client: &ConnectedClient, wire: &mut Wire, meta: Value) -> Value {
     let (result, request) = tokio::join!(call(client), wire.tool(meta));
     result.unwrap();
     request
 }
 
-pub(crate) fn current(client: &Client) -> Option<String> {
+pub(crate) fn current(client: &ConnectedClient) -> Option<String> {
     client.sessions().current().map(|session| session.id.reveal().to_owned())
 }
 
-/// What the jar says of a session: `used`, `kept`, the reason why it is of no use, or nothing.
+/// The state of a session in the jar: `used`, `kept`, the reason why it is invalid, or nothing.
 pub(crate) fn in_jar(jar: &Jar, id: &str) -> Option<String> {
     let records = jar.read().unwrap().records();
     let kept =
@@ -184,7 +184,7 @@ pub(crate) fn in_jar(jar: &Jar, id: &str) -> Option<String> {
     })
 }
 
-/// Lets every other task run until it has nothing more to do.
+/// Lets all other tasks run until they are idle.
 pub(crate) async fn settle() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;

@@ -1,8 +1,8 @@
-//! What goes with requests, and what results do to it.
+//! Tests of the cookies in requests, and of their changes by results.
 
 use rmcp::model::{GetPromptRequestParams, ReadResourceRequestParams};
 use serde_json::{Value, json};
-use tenure_client::{Attach, Dialect, Jar, Options};
+use tenure_client::{Attach, Dialect, Jar, SessionOptions};
 
 use crate::support::{
     SEP, STRAWMAN, call, connect, cookie, current, done, in_jar, options, round, sep, strawman,
@@ -20,7 +20,7 @@ async fn a_strawman_answer_replaces_the_cookie_wholesale() {
 #[tokio::test(start_paused = true)]
 async fn a_strawman_server_may_change_the_id() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"id": "a"})).await;
     round(&client, &mut wire, json!({STRAWMAN: {"id": "b"}})).await;
     let request = round(&client, &mut wire, Value::Null).await;
@@ -76,7 +76,8 @@ async fn the_three_uses_carry_the_cookie_and_lists_do_not() {
 
 #[tokio::test(start_paused = true)]
 async fn if_told_so_all_requests_carry_it_but_no_notification_does() {
-    let (client, mut wire) = connect(strawman(), Options { attach: Attach::AllRequests, ..options() }).await;
+    let (client, mut wire) =
+        connect(strawman(), SessionOptions { attach: Attach::AllRequests, ..options() }).await;
     let creation = wire.create(json!({"id": "a"})).await;
     assert!(cookie(&creation, STRAWMAN).is_null());
     let (result, ()) = tokio::join!(client.list_all_tools(), async {
@@ -95,11 +96,11 @@ async fn if_told_so_all_requests_carry_it_but_no_notification_does() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_counts_for_the_session_that_its_request_was_sent_with() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(sep(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(sep(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"sessionId": "a", "state": "1"})).await;
     let (result, ()) = tokio::join!(call(&client), async {
         let request = wire.next_of("tools/call").await;
-        // While the call is in flight the program changes to another session.
+        // The program changes to another session while the call is in flight.
         let (created, _) = tokio::join!(
             client.sessions().create(None, None),
             wire.create(json!({"sessionId": "b", "state": "b1"}))
@@ -111,7 +112,7 @@ async fn an_answer_counts_for_the_session_that_its_request_was_sent_with() {
     assert_eq!(current(&client).as_deref(), Some("b"));
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, SEP), &json!({"sessionId": "b", "state": "b1"}));
-    let stored = jar.find(&crate::support::server(), Dialect::Sep, &tenure_client::SessionId::new("a"));
+    let stored = jar.find(&crate::support::server(), Dialect::Sep, &tenure_client::DataSessionId::new("a"));
     assert_eq!(stored.unwrap().unwrap().reveal()["state"], "2", "but it is not forgotten");
     assert_eq!(in_jar(&jar, "b").as_deref(), Some("used"));
 }
@@ -119,7 +120,7 @@ async fn an_answer_counts_for_the_session_that_its_request_was_sent_with() {
 #[tokio::test(start_paused = true)]
 async fn a_mere_change_of_the_expiry_is_written_when_the_connection_closes() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"id": "a", "expiry": "2098-01-01T00:00:00Z"})).await;
     round(&client, &mut wire, json!({STRAWMAN: {"id": "a", "expiry": "2099-01-01T00:00:00Z"}})).await;
     client.close().await.unwrap();
@@ -130,7 +131,7 @@ async fn a_mere_change_of_the_expiry_is_written_when_the_connection_closes() {
 #[tokio::test(start_paused = true)]
 async fn a_mere_change_of_the_expiry_is_written_soon_even_so() {
     let jar = Jar::in_memory();
-    let (client, mut wire) = connect(strawman(), Options::new(jar.clone())).await;
+    let (client, mut wire) = connect(strawman(), SessionOptions::new(jar.clone())).await;
     wire.create(json!({"id": "a", "expiry": "2098-01-01T00:00:00Z"})).await;
     round(&client, &mut wire, json!({STRAWMAN: {"id": "a", "expiry": "2099-01-01T00:00:00Z"}})).await;
     tokio::time::advance(std::time::Duration::from_secs(2)).await;
@@ -141,7 +142,7 @@ async fn a_mere_change_of_the_expiry_is_written_soon_even_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_strawman_server_may_give_a_cookie_unasked() {
-    let options = Options { create: tenure_client::Create::Never, ..options() };
+    let options = SessionOptions { create: tenure_client::Create::Never, ..options() };
     let jar = options.jar.clone();
     let (client, mut wire) = connect(strawman(), options).await;
     round(&client, &mut wire, json!({STRAWMAN: {"id": "gift"}})).await;

@@ -1,22 +1,22 @@
 //! A server that may be of either era, or of both, for clients of either.
 //!
-//! A client gets the half of its own era if the server has one, and otherwise the bridge over the other half. Which
-//! halves there are is read from the server's answers, by `rules::evidence`, and kept for a while; every
-//! answer that says otherwise counts at once. So a server of both eras is never bridged, and one that is replaced by
-//! another of the other era is found out with the next request.
+//! A client gets the half of its own era if the server has one, and otherwise the bridge over the other half.
+//! `translate::evidence` reads from the server's answers which halves there are. The verdict is cached, and every
+//! answer that contradicts it counts at once. So a server of both eras is never bridged, and when a server of the
+//! other era replaces it, the next request notices.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_protocol::translate::evidence::{self, Over, Verdict};
+use tenure_protocol::translate::evidence::{self, ServerTransport, Verdict};
 use tenure_session::backend::probe::Probe;
 
 use crate::bridge::session_client::SessionsOnExchanges;
 
-pub use crate::bridge::era_cache::Era;
-use crate::bridge::era_cache::Verdicts;
-use crate::bridge::era_observer::{WatchedBackend, WatchedResponder};
+use crate::bridge::era_cache::EraCache;
+use crate::bridge::era_observer::{ObservedBackend, ObservedResponder};
+use tenure_protocol::Era;
 use tenure_protocol::Method;
 use tenure_protocol::Reply;
 use tenure_protocol::RpcError;
@@ -30,56 +30,56 @@ use tenure_session::id::Route;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Clock;
 
-/// How long it is believed that a server is of an era, or not.
+/// How long a verdict on a server's era is cached.
 pub const ERA_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// A server's two halves, and bridges over each.
-pub struct Eras(Arc<Both>);
+pub struct EitherEra(Arc<Both>);
 
 struct Both {
-    legacy: Arc<WatchedBackend>,
-    modern: Arc<WatchedResponder>,
+    legacy: Arc<ObservedBackend>,
+    modern: Arc<ObservedResponder>,
     /// Sessions over the modern half.
     sessions: SessionsOnExchanges,
     /// Exchanges over the legacy half.
     exchanges: Arc<dyn Responder>,
-    verdicts: Arc<Verdicts>,
-    over: Over,
-    /// The only era that is spoken with the server.
+    era_cache: Arc<EraCache>,
+    over: ServerTransport,
+    /// The only era that we speak with the server, if one is set.
     only: Option<Era>,
 }
 
 /// A server's halves.
 pub struct Halves {
-    /// The one with sessions.
+    /// The half with sessions.
     pub legacy: Arc<dyn Backend>,
-    /// The one without.
+    /// The half without sessions.
     pub modern: Arc<dyn Probe>,
-    /// How both are reached.
-    pub over: Over,
-    /// The one era that is to be spoken with the server, if that is known.
+    /// How both halves are reached.
+    pub over: ServerTransport,
+    /// The one era to speak with the server, if it is known.
     pub only: Option<Era>,
-    /// How long it is believed that the server is of an era, or not.
+    /// How long a verdict on the server's era is cached.
     pub ttl: Duration,
 }
 
-impl Eras {
-    /// A server of these halves. `bridge` makes exchanges over the legacy half, as it is given.
+impl EitherEra {
+    /// A server with these halves. `bridge` makes a responder over the legacy half.
     pub fn new(
         halves: Halves,
         clock: Arc<dyn Clock>,
         bridge: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Responder>,
     ) -> Self {
         let Halves { legacy, modern, over, only, ttl } = halves;
-        let verdicts = Arc::new(Verdicts::new(Arc::clone(&clock), ttl));
-        let legacy = Arc::new(WatchedBackend::new(legacy, over, Arc::clone(&verdicts)));
-        let modern = Arc::new(WatchedResponder::new(modern, Arc::clone(&verdicts)));
+        let era_cache = Arc::new(EraCache::new(Arc::clone(&clock), ttl));
+        let legacy = Arc::new(ObservedBackend::new(legacy, over, Arc::clone(&era_cache)));
+        let modern = Arc::new(ObservedResponder::new(modern, Arc::clone(&era_cache)));
         Self(Arc::new(Both {
             sessions: SessionsOnExchanges::new(Arc::clone(&modern) as _, clock),
             exchanges: bridge(Arc::clone(&legacy) as _),
             legacy,
             modern,
-            verdicts,
+            era_cache,
             over,
             only,
         }))
@@ -97,17 +97,17 @@ impl std::fmt::Debug for Halves {
     }
 }
 
-impl std::fmt::Debug for Eras {
+impl std::fmt::Debug for EitherEra {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let of = |era| self.0.verdicts.of(era);
-        f.debug_struct("Eras")
+        let of = |era| self.0.era_cache.of(era);
+        f.debug_struct("EitherEra")
             .field("legacy", &of(Era::Legacy))
             .field("modern", &of(Era::Modern))
             .finish_non_exhaustive()
     }
 }
 
-impl Backend for Eras {
+impl Backend for EitherEra {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let both = Arc::clone(&self.0);
         Box::pin(async move {
@@ -120,21 +120,21 @@ impl Backend for Eras {
     }
 
     fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
-        Some(Arc::new(EitherEra(Arc::clone(&self.0))))
+        Some(Arc::new(EitherEraResponder(Arc::clone(&self.0))))
     }
 }
 
 impl Both {
     async fn open(&self, open: Open) -> Result<Opened, RpcError> {
-        let turn = self.verdicts.turn(Era::Legacy).await;
-        if self.verdicts.of(Era::Legacy) != Verdict::No {
+        let permit = self.era_cache.probe_permit(Era::Legacy).await;
+        if self.era_cache.of(Era::Legacy) != Verdict::No {
             return self.open_legacy(open, Afterwards::Bridge).await;
         }
-        drop(turn);
+        drop(permit);
         let again = copy(&open);
         match self.sessions.open(open).await {
-            // It was of the other era only, and is not even that any more: what was known is worth nothing.
-            Err(_) if self.verdicts.of(Era::Legacy) == Verdict::Unknown => {
+            // The server was modern only and no longer is, so both verdicts are void: try the legacy half.
+            Err(_) if self.era_cache.of(Era::Legacy) == Verdict::Unknown => {
                 self.open_legacy(again, Afterwards::Nothing).await
             }
             opened => opened,
@@ -143,8 +143,8 @@ impl Both {
 
     async fn open_legacy(&self, open: Open, afterwards: Afterwards) -> Result<Opened, RpcError> {
         let again = copy(&open);
-        let attempt = Attempt::new(open.outlet.clone());
-        let outlet = Attempt::outlet(&attempt);
+        let attempt = OpenAttempt::new(open.outlet.clone());
+        let outlet = OpenAttempt::outlet(&attempt);
         let error = match self.legacy.open(Open { outlet, ..open }).await {
             Ok(opened) => {
                 attempt.succeeds();
@@ -156,7 +156,7 @@ impl Both {
         let (way, said) = evidence::heard(self.over, &error);
         match evidence::of_initialize(said) {
             Verdict::No => self.sessions.open(again).await,
-            // An answer, but none that says what the server is: perhaps it can be told in the other words.
+            // The answer does not tell the era. Try the other half, and keep this error if that fails too.
             Verdict::Unknown if evidence::may_not_know_initialize(way, said) => {
                 self.sessions.open(again).await.map_err(|_| error)
             }
@@ -165,29 +165,29 @@ impl Both {
     }
 }
 
-/// What is done when the legacy half does not open.
+/// The next step when the legacy half does not open.
 #[derive(Clone, Copy)]
 enum Afterwards {
     Bridge,
     Nothing,
 }
 
-/// An opening that may come to nothing: then the loss of its link is none to the session.
-struct Attempt {
+/// One attempt to open the legacy half. If it fails, the session is not told that the link was lost.
+struct OpenAttempt {
     outlet: Outlet,
-    fate: Mutex<Fate>,
+    state: Mutex<AttemptState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum AttemptState {
     Open,
     Lost,
     Succeeded,
 }
 
-impl Attempt {
+impl OpenAttempt {
     fn new(outlet: Outlet) -> Arc<Self> {
-        Arc::new(Self { outlet, fate: Mutex::new(Fate::Open) })
+        Arc::new(Self { outlet, state: Mutex::new(AttemptState::Open) })
     }
 
     fn outlet(attempt: &Arc<Self>) -> Outlet {
@@ -196,41 +196,41 @@ impl Attempt {
     }
 
     fn is_lost(&self) {
-        let before = std::mem::replace(&mut *self.fate.lock(), Fate::Lost);
-        if before == Fate::Succeeded {
+        let before = std::mem::replace(&mut *self.state.lock(), AttemptState::Lost);
+        if before == AttemptState::Succeeded {
             self.outlet.link_lost();
         }
     }
 
     fn succeeds(&self) {
         let before = {
-            let mut fate = self.fate.lock();
-            let before = *fate;
-            *fate = Fate::Succeeded;
+            let mut state = self.state.lock();
+            let before = *state;
+            *state = AttemptState::Succeeded;
             before
         };
-        if before == Fate::Lost {
+        if before == AttemptState::Lost {
             self.outlet.link_lost();
         }
     }
 }
 
-/// The same server for exchanges.
-struct EitherEra(Arc<Both>);
+/// The responder of the same server, for exchanges.
+struct EitherEraResponder(Arc<Both>);
 
-impl EitherEra {
+impl EitherEraResponder {
     /// The half that answers exchanges, as far as is known.
     fn likely(&self) -> &dyn Responder {
         let both = &self.0;
         match both.only {
             Some(Era::Legacy) => both.exchanges.as_ref(),
-            None if both.verdicts.of(Era::Modern) == Verdict::No => both.exchanges.as_ref(),
+            None if both.era_cache.of(Era::Modern) == Verdict::No => both.exchanges.as_ref(),
             Some(Era::Modern) | None => both.modern.as_ref(),
         }
     }
 }
 
-impl Responder for EitherEra {
+impl Responder for EitherEraResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
         let both = Arc::clone(&self.0);
         match both.only {
@@ -267,47 +267,47 @@ impl Responder for EitherEra {
 
 impl Both {
     async fn respond(&self, call: Call) -> Reply {
-        let turn = self.verdicts.turn(Era::Modern).await;
-        let known = self.verdicts.of(Era::Modern);
+        let permit = self.era_cache.probe_permit(Era::Modern).await;
+        let known = self.era_cache.of(Era::Modern);
         if known == Verdict::No {
             return self.exchanges.respond(call).await;
         }
         let is_discovery = call.request.method == Method::Discover;
-        // Only what asks for nothing is sent to find out: a server of the other era could take it for something.
+        // Only a discovery is sent as a probe: a legacy server could act on any other request.
         if known == Verdict::Unknown && !is_discovery {
             let (found, verdict) = self.modern.ask(discovery(&call)).await;
             match (verdict, found) {
                 (Verdict::No, _) => {
-                    drop(turn);
+                    drop(permit);
                     return self.exchanges.respond(call).await;
                 }
-                // It cannot be reached, or does not want us.
+                // The server cannot be reached, or refuses us.
                 (Verdict::Unknown, Err(error)) => return Err(error.not_taken()),
                 _ => {}
             }
         }
-        // A discovery is what finds out; for anything else the others need not wait.
-        let turn = turn.filter(|_| is_discovery);
+        // Other callers wait for a discovery, which probes; they need not wait for any other request.
+        let permit = permit.filter(|_| is_discovery);
         let again = Call { request: call.request.clone(), context: call.context.clone() };
         let (reply, mut verdict) = self.modern.ask(call).await;
-        drop(turn);
+        drop(permit);
         if let Err(error) = &reply
             && !is_discovery
             && evidence::casts_doubt(error)
         {
-            // Perhaps it is not what it was. Silence is no answer here: it may have ended meanwhile.
+            // The server may have been replaced. Silence is not evidence here: the server may just have ended.
             let found = self.modern.ask(discovery(&again)).await.0;
             verdict = evidence::of_reply(&found, MODERN);
         }
         match verdict {
-            // It did not take the request.
+            // The modern half did not take the request.
             Verdict::No => self.exchanges.respond(again).await,
             Verdict::Yes | Verdict::Unknown => reply,
         }
     }
 }
 
-/// A discovery on behalf of whoever sends a request: with what that says of its client, and nothing else.
+/// A discovery on behalf of a request's client: it carries the client's `_meta` and nothing else.
 pub(crate) fn discovery(call: &Call) -> Call {
     let meta = call.request.params.as_ref().and_then(meta::of_client);
     let params =
@@ -316,7 +316,7 @@ pub(crate) fn discovery(call: &Call) -> Call {
     Call { request, context: call.context.clone() }
 }
 
-/// What is needed to open the same link by another half.
+/// A copy, to open the same link through the other half.
 fn copy(open: &Open) -> Open {
     Open {
         params: open.params.clone(),

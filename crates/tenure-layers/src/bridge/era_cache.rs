@@ -1,30 +1,23 @@
-//! Which eras a server is of, as far as its answers have told, and who finds out.
+//! Cache of the eras that a server serves, and single-flight for the request that finds out.
 //!
-//! A verdict holds until it expires or an answer says otherwise. That a server is of no era at all cannot be, so
-//! such a pair of verdicts is none. Those who need to know what nobody knows yet wait for the first of them, who
-//! finds out; if that one learns nothing, or takes long, each goes on alone.
+//! In: the verdict of each answer. Out: the verdict for an era. A verdict holds until it expires or an answer
+//! contradicts it. Every server serves some era, so a `No` for both eras counts as unknown. While an era is unknown,
+//! the first caller probes and the others wait for it; if the probe learns nothing or takes long, each caller goes on
+//! alone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tenure_protocol::Era;
 use tenure_protocol::translate::evidence::Verdict;
 use tenure_session::port::clock::{Clock, Time};
 use tokio::sync::watch;
 
-/// How long anybody waits for another to find out: longer than a program has to say that it is modern.
+/// How long a caller waits for another caller's probe: longer than the time in which a program must answer a probe.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One of the two halves of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Era {
-    /// With sessions.
-    Legacy,
-    /// Without.
-    Modern,
-}
-
-/// What an answer has told, as a sentence.
+/// A verdict as a sentence for the log.
 fn in_words(era: Era, verdict: Verdict) -> &'static str {
     match (era, verdict) {
         (Era::Legacy, Verdict::No) => {
@@ -36,8 +29,8 @@ fn in_words(era: Era, verdict: Verdict) -> &'static str {
     }
 }
 
-/// What is known about a server.
-pub(super) struct Verdicts {
+/// The verdicts on one server.
+pub(super) struct EraCache {
     clock: Arc<dyn Clock>,
     ttl: Duration,
     halves: [Half; 2],
@@ -46,24 +39,24 @@ pub(super) struct Verdicts {
 #[derive(Default)]
 struct Half {
     known: Mutex<Option<(Verdict, Time)>>,
-    /// Somebody is finding out.
+    /// Set while a caller probes; closed when its permit is dropped.
     probe: Mutex<Option<watch::Receiver<()>>>,
 }
 
-impl Verdicts {
+impl EraCache {
     pub(super) fn new(clock: Arc<dyn Clock>, ttl: Duration) -> Self {
         Self { clock, ttl, halves: Default::default() }
     }
 
-    /// Whether the server is of an era.
+    /// Whether the server serves an era.
     pub(super) fn of(&self, era: Era) -> Verdict {
-        match (self.known(era), self.known(era.other())) {
+        match (self.known(era), self.known(other(era))) {
             (Verdict::No, Verdict::No) => Verdict::Unknown,
             (verdict, _) => verdict,
         }
     }
 
-    /// Takes down what an answer says; one that says nothing changes nothing.
+    /// Stores the verdict of an answer. `Unknown` changes nothing.
     pub(super) fn note(&self, era: Era, verdict: Verdict) {
         if verdict == Verdict::Unknown {
             return;
@@ -75,32 +68,32 @@ impl Verdicts {
         }
     }
 
-    /// It is no longer believed that the server is not of an era.
+    /// Forgets a verdict that the server does not serve an era.
     pub(super) fn doubt(&self, era: Era) {
         self.half(era).known.lock().take_if(|(verdict, _)| *verdict == Verdict::No);
     }
 
-    /// Waits until it is known whether the server is of an era, or until it is the caller's turn to find out. The
-    /// turn lasts as long as what is given back.
+    /// Gives the first caller a permit to probe an unknown era; it lasts until it is dropped. Other callers wait for
+    /// the end of that probe and get `None`, as callers do when the era is known.
     ///
     /// # Cancel safety
-    /// Nothing is lost: who finds out and is dropped lets the next one.
-    pub(super) async fn turn(self: &Arc<Self>, era: Era) -> Option<Turn> {
+    /// Nothing is lost: a caller that is dropped while it probes lets the next caller probe.
+    pub(super) async fn probe_permit(self: &Arc<Self>, era: Era) -> Option<ProbePermit> {
         if self.of(era) != Verdict::Unknown {
             return None;
         }
         let mut probe = {
-            let mut slot = self.half(era).probe.lock();
-            match &*slot {
+            let mut running = self.half(era).probe.lock();
+            match &*running {
                 Some(probe) => probe.clone(),
                 None => {
                     let (end, probe) = watch::channel(());
-                    *slot = Some(probe);
-                    return Some(Turn { verdicts: Arc::clone(self), era, _end: end });
+                    *running = Some(probe);
+                    return Some(ProbePermit { era_cache: Arc::clone(self), era, _end: end });
                 }
             }
         };
-        // It only ever ends, with its turn. Who holds that may be held up by something of its own.
+        // The channel only closes, when the permit is dropped. The timeout is for a holder that is delayed itself.
         drop(tokio::time::timeout(PATIENCE, probe.changed()).await);
         None
     }
@@ -117,25 +110,23 @@ impl Verdicts {
     }
 }
 
-impl Era {
-    fn other(self) -> Self {
-        match self {
-            Self::Legacy => Self::Modern,
-            Self::Modern => Self::Legacy,
-        }
+fn other(era: Era) -> Era {
+    match era {
+        Era::Legacy => Era::Modern,
+        Era::Modern => Era::Legacy,
     }
 }
 
-/// The turn to find out.
-pub(super) struct Turn {
-    verdicts: Arc<Verdicts>,
+/// The permit to probe one era.
+pub(super) struct ProbePermit {
+    era_cache: Arc<EraCache>,
     era: Era,
     _end: watch::Sender<()>,
 }
 
-impl Drop for Turn {
+impl Drop for ProbePermit {
     fn drop(&mut self) {
-        // Before those who wait are woken, which the sender does as the last of this to go.
-        *self.verdicts.half(self.era).probe.lock() = None;
+        // Cleared before the waiting callers wake: `_end` is dropped after this, and its drop wakes them.
+        *self.era_cache.half(self.era).probe.lock() = None;
     }
 }

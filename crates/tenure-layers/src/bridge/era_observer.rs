@@ -1,43 +1,44 @@
-//! The halves of a server, whose every answer is read for what it says about the server's era.
+//! Wrappers around the two halves of a server that read every answer for evidence of the server's era, and store the
+//! verdict in the era cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure_protocol::revision::MODERN;
-use tenure_protocol::translate::evidence::{self, Over, Verdict};
-use tenure_protocol::{Method, RawJson, Reply, RpcError};
+use tenure_protocol::translate::evidence::{self, ServerTransport, Verdict};
+use tenure_protocol::{Era, Method, RawJson, Reply, RpcError};
 use tenure_session::backend::probe::{self, Probe};
 use tenure_session::backend::{Backend, Call, Open, Opened, Responder};
 use tenure_session::call::Fanout;
 use tenure_session::id::Route;
 use tenure_session::port::BoxFuture;
 
-use crate::bridge::era_cache::{Era, Verdicts};
+use crate::bridge::era_cache::EraCache;
 
 /// The half with sessions.
-pub(super) struct WatchedBackend {
+pub(super) struct ObservedBackend {
     inner: Arc<dyn Backend>,
-    over: Over,
-    verdicts: Arc<Verdicts>,
+    over: ServerTransport,
+    era_cache: Arc<EraCache>,
 }
 
-impl WatchedBackend {
-    pub(super) fn new(inner: Arc<dyn Backend>, over: Over, verdicts: Arc<Verdicts>) -> Self {
-        Self { inner, over, verdicts }
+impl ObservedBackend {
+    pub(super) fn new(inner: Arc<dyn Backend>, over: ServerTransport, era_cache: Arc<EraCache>) -> Self {
+        Self { inner, over, era_cache }
     }
 }
 
-impl Backend for WatchedBackend {
+impl Backend for ObservedBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
-        let (opening, over, verdicts) = (self.inner.open(open), self.over, Arc::clone(&self.verdicts));
+        let (opening, over, era_cache) = (self.inner.open(open), self.over, Arc::clone(&self.era_cache));
         Box::pin(async move {
             let opened = opening.await;
-            verdicts.note(Era::Legacy, probe::opening(&opened));
+            era_cache.note(Era::Legacy, probe::opening(&opened));
             if let Err(error) = &opened {
                 let (way, said) = evidence::heard(over, error);
                 if evidence::may_not_know_initialize(way, said) {
-                    // Then it may be modern after all, and was only away when it was asked.
-                    verdicts.doubt(Era::Modern);
+                    // The server may be modern after all, and was only unreachable when it was probed.
+                    era_cache.doubt(Era::Modern);
                 }
             }
             opened
@@ -45,27 +46,27 @@ impl Backend for WatchedBackend {
     }
 }
 
-/// The half without.
-pub(super) struct WatchedResponder {
+/// The half without sessions.
+pub(super) struct ObservedResponder {
     inner: Arc<dyn Probe>,
-    verdicts: Arc<Verdicts>,
+    era_cache: Arc<EraCache>,
     begun: AtomicBool,
 }
 
-impl WatchedResponder {
-    pub(super) fn new(inner: Arc<dyn Probe>, verdicts: Arc<Verdicts>) -> Self {
-        Self { inner, verdicts, begun: AtomicBool::new(false) }
+impl ObservedResponder {
+    pub(super) fn new(inner: Arc<dyn Probe>, era_cache: Arc<EraCache>) -> Self {
+        Self { inner, era_cache, begun: AtomicBool::new(false) }
     }
 
-    /// Answers a request, and says what the answer tells about the server's era.
+    /// Answers a request, and returns the verdict on the modern era that the answer gives.
     pub(super) fn ask(&self, call: Call) -> BoxFuture<(Reply, Verdict)> {
-        let verdicts = Arc::clone(&self.verdicts);
+        let era_cache = Arc::clone(&self.era_cache);
         if call.request.method == Method::Discover {
             let probing = self.inner.probe(call);
             return Box::pin(async move {
                 let attempt = probing.await;
                 let verdict = attempt.verdict(MODERN);
-                verdicts.note(Era::Modern, verdict);
+                era_cache.note(Era::Modern, verdict);
                 (attempt.into_reply(), verdict)
             });
         }
@@ -76,13 +77,13 @@ impl WatchedResponder {
                 Ok(_) => Verdict::Unknown,
                 Err(error) => evidence::of_exchange(error, MODERN),
             };
-            verdicts.note(Era::Modern, verdict);
+            era_cache.note(Era::Modern, verdict);
             (reply, verdict)
         })
     }
 }
 
-impl Responder for WatchedResponder {
+impl Responder for ObservedResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
         let asking = self.ask(call);
         Box::pin(async move { asking.await.0 })
@@ -105,7 +106,7 @@ impl Responder for WatchedResponder {
     }
 
     fn begin(&self, fanout: Fanout) {
-        // Both runtimes say so, and it is one server.
+        // Both runtimes call `begin`, but the server must begin once.
         if !self.begun.swap(true, Ordering::AcqRel) {
             self.inner.begin(fanout);
         }

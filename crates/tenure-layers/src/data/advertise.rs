@@ -1,4 +1,4 @@
-//! What is advertised to clients without a session, and whether the server behind does it itself.
+//! Advertises data sessions to clients without a session, unless the server behind keeps data sessions itself.
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -9,21 +9,21 @@ use tenure_session::backend::{Call, Responder};
 use tenure_session::id::Route;
 
 use crate::bridge::discovery;
-use crate::data::backend::Shared;
+use crate::data::backend::DataShared;
 use crate::data::request_modern::EXTENSION;
 
-/// Which servers keep data sessions themselves, by endpoint. Nobody need discover anything before they ask, so the
-/// first request for which it matters finds out; every discovery that passes by says it anew.
+/// Which servers keep data sessions themselves, by endpoint. A client need not send a discovery first, so the first
+/// request for which it matters sends one; every discovery that passes through updates the entry.
 #[derive(Default)]
 pub(super) struct Servers(RwLock<HashMap<Route, bool>>);
 
 impl Servers {
-    /// Whether the server of a call keeps data sessions itself. One that cannot be asked is guarded.
+    /// Whether the server of a call keeps data sessions itself. If the server cannot be asked, the answer is no.
     pub(super) async fn keep_their_own(&self, server: &dyn Responder, call: &Call) -> bool {
         let known = self.0.read().get(call.context.route()).copied();
         match known {
             Some(known) => known,
-            // In a box, because it is done once and every call has to carry the room for it.
+            // Boxed: this happens once, but its size would be part of every call's future.
             None => {
                 let reply = Box::pin(server.respond(discovery(call))).await;
                 self.learn(call.context.route(), &reply).unwrap_or(false)
@@ -31,7 +31,7 @@ impl Servers {
         }
     }
 
-    /// Learns from the answer to a discovery.
+    /// Updates the entry of an endpoint from the answer to a discovery.
     pub(super) fn learn(&self, route: &Route, reply: &Reply) -> Option<bool> {
         let own = match reply {
             Ok(discovered) => advertises(object::text(discovered)),
@@ -43,15 +43,15 @@ impl Servers {
     }
 }
 
-/// Whether a server says that it keeps data sessions itself.
+/// Whether a server declares that it keeps data sessions itself.
 fn advertises(discovered: &str) -> bool {
     let member = |text: &str, name: &str| Object::read(text)?.get(name).map(str::to_owned);
     let extensions = member(discovered, "capabilities").and_then(|it| member(&it, "extensions"));
     extensions.and_then(|it| member(&it, EXTENSION)).is_some_and(|value| value != "null")
 }
 
-impl Shared {
-    /// The answer to a discovery with what we add; as it is, if it makes no sense.
+impl DataShared {
+    /// The discovery result with our capability added; unchanged if it cannot be read.
     pub(super) fn advertise(&self, discovered: RawJson) -> RawJson {
         let offered = json!({ "features": self.policy.features, "required": self.demand() }).to_string();
         let with = |discovered: &RawJson| {
@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-/// A member that is an object; what is not there has nothing in it.
+/// A member that is an object; an absent or null member counts as `{}`.
 fn there<'a>(object: &Object<'a>, name: &str) -> &'a str {
     object.get(name).filter(|value| *value != "null").unwrap_or("{}")
 }

@@ -1,4 +1,4 @@
-//! The way of a request through the layer: find the state it names, hold it against the policy, ask the backend,
+//! The path of a session's request through the layer: find the state that it names, check the policy, call the backend,
 //! put the cookie into the answer.
 
 use std::sync::Arc;
@@ -13,48 +13,48 @@ use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::budget::Peer;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
-use tenure_session::state::{Fault, Fetched, Kind, Lost, State, States};
+use tenure_session::state::{Fault, Fetched, Lost, State, StateKind, States};
 
-use crate::data::cookie_cache::{CameLast, Known};
+use crate::data::cookie_cache::{KnownCookie, LastCookie};
 use crate::data::dialect::{Dialect, invalid};
 use crate::data::handle_kinds::KindOfState;
-use crate::data::handle_tools::{self, Deed, Role};
+use crate::data::handle_tools::{self, HandleAction, Role};
 use crate::data::policy::{Policy, Required};
-use crate::data::request::{Asked, Cookie};
-use crate::data::resolve::Footing;
+use crate::data::request::{DataRequest, RequestCookie};
+use crate::data::resolve::Resolution;
 use crate::data::responder::DataResponder;
 use crate::data::{cookie_out, scan, splice};
 
 /// Data sessions and handles in front of a backend.
 pub struct DataLayer {
     inner: Arc<dyn Backend>,
-    /// The same server for requests without a session, if it is not the backend's own.
+    /// Serves requests without a session, in place of the backend's own responder.
     responder: Option<Arc<dyn Responder>>,
-    shared: Arc<Shared>,
+    shared: Arc<DataShared>,
 }
 
-pub(super) struct Shared {
+pub(super) struct DataShared {
     pub(super) states: States,
     pub(super) policy: Policy,
-    /// What handles there are; the first is what a data session holds.
+    /// The kinds of state that handles can name; a data session holds the first.
     pub(super) kinds: Vec<KindOfState>,
     pub(super) roles: HashMap<Box<str>, Role, RandomState>,
     plain: KindOfState,
 }
 
 impl DataLayer {
-    /// Puts data sessions in front of a backend. The first kind is what a data session holds; the tools that use
-    /// a kind need one.
+    /// Puts data sessions in front of a backend. A data session holds a state of the first kind. The tools that use a
+    /// kind cannot be called without a state.
     ///
     /// # Panics
-    /// Never: the name of the kind that is there without any is a name.
+    /// Never: the name of the built-in kind is valid.
     pub fn new(inner: Arc<dyn Backend>, states: States, policy: Policy, kinds: Vec<KindOfState>) -> Self {
-        let plain = KindOfState::new(Kind::new("session").expect("a kind"), "a session");
+        let plain = KindOfState::new(StateKind::new("session").expect("a kind"), "a session");
         let roles = handle_tools::roles(&kinds);
-        Self { inner, responder: None, shared: Arc::new(Shared { states, policy, kinds, roles, plain }) }
+        Self { inner, responder: None, shared: Arc::new(DataShared { states, policy, kinds, roles, plain }) }
     }
 
-    /// The same with this for requests without a session, in front of a backend that has no responder of its own.
+    /// Sets the responder for requests without a session, for a backend that has none of its own.
     #[must_use]
     pub fn with_responder(mut self, responder: Arc<dyn Responder>) -> Self {
         self.responder = Some(responder);
@@ -62,8 +62,8 @@ impl DataLayer {
     }
 }
 
-impl Shared {
-    /// What a data session holds.
+impl DataShared {
+    /// The kind of state that a data session holds.
     pub(super) fn main_kind(&self) -> &KindOfState {
         self.kinds.first().unwrap_or(&self.plain)
     }
@@ -85,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// What the capability says of who needs a data session.
+    /// The capability's word for how many tools need a data session.
     pub(super) fn demand(&self) -> &'static str {
         let used = self.kinds.iter().any(|kind| !kind.tools.is_empty());
         match &self.policy.required {
@@ -94,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// The answer to `initialize` with what we add, as far as it makes sense.
+    /// The `initialize` result with our capabilities added; `None` if it cannot be read.
     fn introduce(&self, text: &str) -> Option<RawJson> {
         let mut session = json!({ "features": self.policy.features, "required": self.demand() });
         if let Some(version) = self.policy.version {
@@ -109,7 +109,7 @@ impl Shared {
     }
 }
 
-/// Whether a server says that it keeps data sessions itself.
+/// Whether a server declares that it keeps data sessions itself.
 fn keeps_its_own(text: &str) -> bool {
     let set = |value: Option<&str>| value.is_some_and(|value| value != "null");
     let capabilities = scan::member(text, "capabilities").unwrap_or_default();
@@ -128,9 +128,10 @@ impl Backend for DataLayer {
             if keeps_its_own(text) {
                 return Ok(Opened { link, result });
             }
-            // A server whose answer makes no sense is guarded all the same.
+            // The layer guards a server whose answer cannot be read, too.
             let result = shared.introduce(text).unwrap_or(result);
-            let link = DataLink(Arc::new(Way { inner: link, shared, spoken, last: CameLast::default() }));
+            let link =
+                DataLink(Arc::new(LayeredLink { inner: link, shared, spoken, last: LastCookie::default() }));
             Ok(Opened { link: Box::new(link), result })
         })
     }
@@ -141,19 +142,19 @@ impl Backend for DataLayer {
     }
 }
 
-/// Which dialect a client has been heard to speak.
+/// The dialect that a client used last, if it has used any.
 #[derive(Default)]
 struct Spoken(AtomicU8);
 
 impl Spoken {
     fn from_initialize(params: &RawJson) -> Self {
         #[derive(Deserialize, Default)]
-        struct Params {
+        struct InitializeParams {
             #[serde(default)]
-            capabilities: Capabilities,
+            capabilities: InitializeCapabilities,
         }
         #[derive(Deserialize, Default)]
-        struct Capabilities {
+        struct InitializeCapabilities {
             #[serde(default)]
             experimental: Experimental,
         }
@@ -165,7 +166,7 @@ impl Spoken {
             sessions: Option<serde::de::IgnoredAny>,
         }
         let Experimental { session, sessions } =
-            params.read::<Params>().unwrap_or_default().capabilities.experimental;
+            params.read::<InitializeParams>().unwrap_or_default().capabilities.experimental;
         let spoken = Self::default();
         match (session, sessions) {
             (_, Some(_)) => spoken.heard(Dialect::Draft),
@@ -186,37 +187,38 @@ impl Spoken {
     }
 }
 
-struct DataLink(Arc<Way>);
+struct DataLink(Arc<LayeredLink>);
 
-/// The way of a session's requests through the layer.
-struct Way {
+/// A session's link with the layer around it.
+struct LayeredLink {
     inner: Box<dyn Link>,
-    shared: Arc<Shared>,
+    shared: Arc<DataShared>,
     spoken: Spoken,
-    last: CameLast,
+    last: LastCookie,
 }
 
 impl Link for DataLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let way = &self.0;
+        let layered = &self.0;
         if let Method::Other(name) = &call.request.method
             && let Some((dialect, verb)) = Dialect::of_method(name)
         {
-            way.spoken.heard(dialect);
-            let shared = Arc::clone(&way.shared);
+            layered.spoken.heard(dialect);
+            let shared = Arc::clone(&layered.shared);
             return Box::pin(async move {
                 shared.answer(dialect, verb, &call.request, call.context.caller()).await
             });
         }
         let principal = &call.context.caller().principal;
-        let max_bytes = way.shared.policy.max_cookie_bytes;
-        let read = Asked::read(call.request.params.as_ref())
-            .and_then(|asked| way.last.read(&asked, principal, max_bytes).map(|known| (known, asked)));
-        let Some((known, asked)) = read else {
+        let max_bytes = layered.shared.policy.max_cookie_bytes;
+        let read = DataRequest::read(call.request.params.as_ref()).and_then(|data_request| {
+            layered.last.read(&data_request, principal, max_bytes).map(|known| (known, data_request))
+        });
+        let Some((known, data_request)) = read else {
             return match call.request.method {
-                // What tool it means, and whether that needs a session, is anybody's guess.
+                // The tool is unknown, and with it whether it needs a state.
                 Method::ToolsCall => Box::pin(std::future::ready(Err(invalid("the params make no sense")))),
-                _ => way.pass(call),
+                _ => layered.pass(call),
             };
         };
         let known = match known {
@@ -224,29 +226,29 @@ impl Link for DataLink {
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let tool = match call.request.method {
-            Method::ToolsCall => asked.name.as_deref(),
+            Method::ToolsCall => data_request.name.as_deref(),
             _ => None,
         };
-        let use_of = tool.map_or(Use::None, |tool| way.shared.use_of(tool, asked.arguments));
-        // A tool that needs a state says so to us; of these only the handler knows.
+        let use_of = tool.map_or(Use::None, |tool| layered.shared.use_of(tool, data_request.arguments));
+        // The policy says which tools need a state; for these methods only the handler knows.
         let may_need = matches!(call.request.method, Method::ResourcesRead | Method::PromptsGet);
         let is_list = call.request.method == Method::ToolsList;
         if known.is_none() && matches!(use_of, Use::None) && !may_need && !is_list {
-            return way.pass(call);
+            return layered.pass(call);
         }
-        let Some(known) = known else { return Box::pin(Arc::clone(way).go(call, None, use_of)) };
-        way.spoken.heard(known.cookie.dialect);
-        let (now, fetched) = (way.shared.states.now(), way.shared.fetch(&known));
-        if !is_list && let Some(state) = way.shared.at_hand(&known, &fetched, now) {
-            if way.shared.stands_on(&use_of, &state) {
-                // Nearly every call with a cookie. It has no more to do with states until it is answered.
+        let Some(known) = known else { return Box::pin(Arc::clone(layered).go(call, None, use_of)) };
+        layered.spoken.heard(known.cookie.dialect);
+        let (now, fetched) = (layered.shared.states.now(), layered.shared.fetch(&known));
+        if !is_list && let Some(state) = layered.shared.at_hand(&known, &fetched, now) {
+            if layered.shared.stands_on(&use_of, &state) {
+                // Fast path of nearly every call with a cookie: no more work on states until the answer.
                 let mut call = call;
                 call.context.set_state(state.clone());
-                return Box::pin(Arc::clone(way).finish(way.pass(call), known, state, now));
+                return Box::pin(Arc::clone(layered).finish(layered.pass(call), known, state, now));
             }
             known.last.give_back(state);
         }
-        Box::pin(Arc::clone(way).go(call, Some((known, fetched, now)), use_of))
+        Box::pin(Arc::clone(layered).go(call, Some((known, fetched, now)), use_of))
     }
 
     fn notify(&self, notification: Notification) {
@@ -262,7 +264,7 @@ impl Link for DataLink {
     }
 }
 
-/// An answer. What does not come on the spot takes time, and what was the time is forgotten.
+/// Awaits a reply. Forgets `now` if the reply was not ready at once, so that the clock is read again.
 async fn answer(mut reply: BoxFuture<Reply>, now: &mut Option<Time>) -> Reply {
     std::future::poll_fn(|cx| {
         let reply = reply.as_mut().poll(cx);
@@ -272,26 +274,26 @@ async fn answer(mut reply: BoxFuture<Reply>, now: &mut Option<Time>) -> Reply {
     .await
 }
 
-/// What a call has to do with states.
+/// How a call uses states.
 pub(super) enum Use {
-    /// Nothing that we know of.
+    /// It uses none, as far as we know.
     None,
-    /// It needs one, whichever.
+    /// It needs a state of any kind.
     Any,
-    /// It works on one of a kind, which it may name by a handle.
+    /// It works on a state of this kind, which it may name by a handle.
     Of { kind: usize, handle: Option<String> },
-    /// It is answered here.
-    Ours { kind: usize, deed: Deed },
-    /// It names a handle that is none.
+    /// It is a tool of the layer, which answers it.
+    Ours { kind: usize, action: HandleAction },
+    /// Its handle is malformed.
     Wrong(RpcError),
 }
 
-impl Shared {
+impl DataShared {
     pub(super) fn use_of(&self, tool: &str, arguments: Option<&[u8]>) -> Use {
         match self.roles.get(tool) {
             None if self.policy.required.of(tool) => Use::Any,
             None => Use::None,
-            Some(Role::Does(kind, deed)) => Use::Ours { kind: *kind, deed: *deed },
+            Some(Role::Does(kind, action)) => Use::Ours { kind: *kind, action: *action },
             Some(Role::Uses(kind)) => {
                 let argument = self.kinds[*kind].argument();
                 let arguments = arguments.and_then(|arguments| std::str::from_utf8(arguments).ok());
@@ -308,8 +310,8 @@ impl Shared {
     }
 }
 
-impl Way {
-    /// Passes a call on to the server. It has nothing to do with a ping that only comes for its cookie.
+impl LayeredLink {
+    /// Passes a call on to the server. A ping is answered here: it only comes for its cookie.
     fn pass(&self, call: Call) -> BoxFuture<Reply> {
         match call.request.method {
             Method::Ping => Box::pin(std::future::ready(Ok(RawJson::EMPTY_OBJECT))),
@@ -317,12 +319,12 @@ impl Way {
         }
     }
 
-    /// Puts the cookie into the answer to a call that was made with its state. The clock is not asked again, unless
-    /// time has passed since: this happens with every call.
+    /// Puts the cookie into the answer to a call that used its state. This runs with every call, so the clock is read
+    /// again only if the reply had to be waited for.
     async fn finish(
         self: Arc<Self>,
         reply: BoxFuture<Reply>,
-        known: Arc<Known>,
+        known: Arc<KnownCookie>,
         state: State,
         now: Time,
     ) -> Reply {
@@ -335,9 +337,14 @@ impl Way {
         reply
     }
 
-    /// The result with the cookie of the state that it was made with. If it took no time, that stands as it was found
-    /// or left.
-    async fn with_cookie(&self, result: RawJson, known: &Known, state: &State, now: Option<Time>) -> RawJson {
+    /// The result with the cookie of its state. `now` is `None` if the reply took time: then the state is read again.
+    async fn with_cookie(
+        &self,
+        result: RawJson,
+        known: &KnownCookie,
+        state: &State,
+        now: Option<Time>,
+    ) -> RawJson {
         let now = match now {
             Some(now) => now,
             None => {
@@ -352,7 +359,7 @@ impl Way {
     async fn go(
         self: Arc<Self>,
         mut call: Call,
-        named: Option<(Arc<Known>, Fetched, Time)>,
+        named: Option<(Arc<KnownCookie>, Fetched, Time)>,
         use_of: Use,
     ) -> Reply {
         let (known, found, mut now) = match named {
@@ -372,12 +379,12 @@ impl Way {
         };
         let lost = cookie.zip(lost);
         let without = |kind: Option<&KindOfState>| self.without(kind);
-        let reply = match self.shared.footing(&call, use_of, lost, state.clone(), without).await {
-            Footing::Answered(reply) => {
+        let reply = match self.shared.resolve(&call, use_of, lost, state.clone(), without).await {
+            Resolution::Answered(reply) => {
                 now = None;
                 reply
             }
-            Footing::Firm(working_on) => {
+            Resolution::WorksOn(working_on) => {
                 let list = call.request.method == Method::ToolsList;
                 if let Some(state) = working_on {
                     call.context.set_state(state);
@@ -387,7 +394,7 @@ impl Way {
                 reply.map_err(|error| self.in_dialect(error, lost))
             }
         };
-        // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
+        // If the cookie's state is gone and the request did not need it, the answer takes the cookie back.
         match (reply, known.as_ref(), state) {
             (Ok(result), Some(known), Some(state)) => {
                 let result = self.with_cookie(result, known, &state, now).await;
@@ -399,8 +406,8 @@ impl Way {
         }
     }
 
-    /// A handler that wants a state and has none says so in no dialect.
-    fn in_dialect(&self, error: RpcError, lost: Option<(&Cookie, Lost)>) -> RpcError {
+    /// Translates a handler's "session required" error, which has no dialect, into the client's dialect.
+    fn in_dialect(&self, error: RpcError, lost: Option<(&RequestCookie, Lost)>) -> RpcError {
         if !error.is(Reason::SessionRequired) {
             return error;
         }
@@ -410,8 +417,8 @@ impl Way {
         }
     }
 
-    /// What a tool that needs a state is answered with when the call names none. A client that has shown no sign of
-    /// knowing data sessions gets words for its model, if there is something a model can do.
+    /// The answer to a call that names no state for a tool that needs one. A client that has shown no sign of knowing
+    /// data sessions gets a text for its model, if a tool can make such a state.
     fn without(&self, kind: Option<&KindOfState>) -> Reply {
         let hint =
             kind.map(|kind| format!("Or call {} and pass its {}.", kind.create_tool(), kind.argument()));
@@ -426,14 +433,14 @@ impl Way {
     }
 }
 
-impl Shared {
+impl DataShared {
     /// Begins to read the record of the state that a cookie names.
-    pub(super) fn fetch(&self, known: &Known) -> Fetched {
+    pub(super) fn fetch(&self, known: &KnownCookie) -> Fetched {
         known.place.map_or(Fetched::Now(Ok(None)), |(_, key)| self.states.fetch(key))
     }
 
-    /// The state that a cookie names, if nothing has to be done or waited for to have it.
-    fn at_hand(&self, known: &Known, fetched: &Fetched, now: Time) -> Option<State> {
+    /// The state that a cookie names, if it is available without waiting.
+    fn at_hand(&self, known: &KnownCookie, fetched: &Fetched, now: Time) -> Option<State> {
         match fetched {
             Fetched::Now(Ok(Some(kept))) => {
                 self.states.at_hand(&known.owner, known.place?, kept, now, &known.last)
@@ -442,11 +449,11 @@ impl Shared {
         }
     }
 
-    /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself; then it
-    /// takes the share of this peer.
+    /// The state that a cookie names. If the store does not know it, the cookie itself may carry it; then it is
+    /// restored and counts against this peer's share.
     pub(super) async fn by_cookie(
         &self,
-        known: &Known,
+        known: &KnownCookie,
         fetched: Fetched,
         now: Time,
         peer: Peer,
@@ -465,7 +472,7 @@ impl Shared {
     pub(super) fn listed(&self, reply: Reply) -> Reply {
         match reply {
             Ok(result) => Ok(self.list_tools(&result).unwrap_or(result)),
-            // A server without tools: ours are there all the same.
+            // The server has no tools, but ours are listed all the same.
             Err(error)
                 if error.code() == i64::from(Reason::MethodNotFound.code()) && !self.kinds.is_empty() =>
             {

@@ -1,4 +1,4 @@
-//! The cookie in an answer.
+//! Puts the cookie into an answer, or takes it back.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use tenure_protocol::RawJson;
 use tenure_session::port::clock::Time;
 use tenure_session::state::{Date, State};
 
-use crate::data::backend::Shared;
+use crate::data::backend::DataShared;
 use crate::data::dialect::Dialect;
-use crate::data::splice::Meta;
+use crate::data::splice::MetaMember;
 
-/// The cookie that was written last for a data session, and to the second when that expires: nothing else in it
-/// changes, unless the client carries the state itself.
+/// Cache of the cookie that was written last for a data session, keyed by its expiry in seconds: nothing else in a
+/// cookie changes, unless the client carries the state itself.
 #[derive(Default)]
-pub(super) struct Echo(Mutex<Option<(Option<u64>, Arc<Meta>)>>);
+pub(super) struct CookieEcho(Mutex<Option<(Option<u64>, Arc<MetaMember>)>>);
 
-impl Echo {
+impl CookieEcho {
     fn put_into(&self, result: &RawJson, dialect: Dialect, id: &str, expiry: Option<Time>) -> RawJson {
         let second = expiry.map(|at| at.0 / 1000);
         self.meta(second, || {
             let expiry = expiry.map(Date::of);
-            Meta::new(dialect.key(), &dialect.cookie(id, expiry.as_ref(), None))
+            MetaMember::new(dialect.key(), &dialect.cookie(id, expiry.as_ref(), None))
         })
         .put_into(result)
     }
 
-    fn meta(&self, second: Option<u64>, write: impl FnOnce() -> Meta) -> Arc<Meta> {
+    fn meta(&self, second: Option<u64>, write: impl FnOnce() -> MetaMember) -> Arc<MetaMember> {
         let mut last = self.0.lock();
         match &*last {
             Some((expires, meta)) if *expires == second => Arc::clone(meta),
@@ -39,16 +39,16 @@ impl Echo {
     }
 }
 
-impl Shared {
-    /// A result with the cookie of a state as it stands now, or with the word that there is none any more. The
-    /// draft's clients are told only of what changed, unless they are to be told always.
+impl DataShared {
+    /// A result with the current cookie of a state, or with a null cookie if the state has ended. Clients of the draft
+    /// get a cookie only if the state changed, unless the policy says always.
     pub(super) fn echoed(
         &self,
         result: RawJson,
         (dialect, id): (Dialect, &str),
         state: &State,
         now: Time,
-        last: &Echo,
+        last: &CookieEcho,
     ) -> RawJson {
         match state.outlook(now) {
             Ok(_) if dialect == Dialect::Draft && !self.policy.always_echo && !state.was_written() => result,
@@ -57,7 +57,7 @@ impl Shared {
                 Some(carried) => {
                     let expiry = expiry.map(Date::of);
                     let cookie = dialect.cookie(id, expiry.as_ref(), Some(&carried));
-                    Meta::new(dialect.key(), &cookie).put_into(&result)
+                    MetaMember::new(dialect.key(), &cookie).put_into(&result)
                 }
             },
             Err(_) => without(dialect, &result),
@@ -67,5 +67,5 @@ impl Shared {
 
 /// A result that takes the cookie back.
 pub(super) fn without(dialect: Dialect, result: &RawJson) -> RawJson {
-    Meta::new(dialect.key(), &["null"]).put_into(result)
+    MetaMember::new(dialect.key(), &["null"]).put_into(result)
 }

@@ -1,14 +1,13 @@
-//! The dialects of data sessions: what things are called, how they look, which codes are known. The one place that
-//! decides any of it.
+//! The dialects of data sessions: their names, shapes and error codes. Only this file decides them.
 //!
-//! Two of them released clients speak in sessions.
+//! Released clients speak two of them in sessions.
 //! The strawman came first: `session/create`, cookies under `mcp/session` that come back with every result, one
 //! code for everything. The draft that followed has `sessions/create`, cookies under
-//! `io.modelcontextprotocol/session` that come back only when something changed, and two codes. Clients of both
-//! are told by their own text too, since some look for words in it.
+//! `io.modelcontextprotocol/session` that come back only when something changed, and two codes. Each has its own error
+//! texts, since some clients search them for words.
 //!
-//! The third is our own, for requests without a session: an extension of the revision that has extensions. Its cookie
-//! has the draft's shape, and comes back with every result.
+//! The third is our own, for requests without a session: an extension of the modern revision. Its cookie has the
+//! draft's shape, and comes back with every result.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +21,7 @@ use tenure_session::state::{Date, Lost, State};
 
 use crate::data::policy::Policy;
 
-/// A way to speak of data sessions.
+/// A protocol for data sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dialect {
     /// `session/create`, `mcp/session`.
@@ -33,7 +32,7 @@ pub enum Dialect {
     Own,
 }
 
-/// What can be asked of data sessions.
+/// An operation on data sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verb {
     Create,
@@ -58,22 +57,22 @@ impl Verb {
     }
 }
 
-/// The draft's code for a session that is not there. The other codes can be chosen, because clients in the field
-/// differ in those they act on.
+/// The draft's code for a session that was not found. The other codes are configurable, because released clients act on
+/// different ones.
 const DRAFT_NOT_FOUND: i32 = -32043;
 
-/// What stands in a cookie before what its client carries.
+/// The text in a cookie in front of the carried state.
 const BEFORE_CARRIED: &str = r#"","state":""#;
 
 const SENTENCE_REQUIRED: &str = "Session required. Call session/create or session/resume first.";
 const SENTENCE_REQUIRED_DRAFT: &str = "Session required. Send sessions/create first.";
 const SENTENCE_REQUIRED_OWN: &str = "Session required. Send dev.tenure/session/create first.";
 
-/// What the methods of our own dialect begin with.
+/// The prefix of the methods of our own dialect.
 const OWN_METHODS: &str = "dev.tenure/session/";
 
 impl Dialect {
-    /// What a method of our own dialect asks for.
+    /// The operation that a method of our own dialect asks for.
     pub(super) fn own_method(name: &str) -> Option<Verb> {
         Some(match name.strip_prefix(OWN_METHODS)? {
             "create" => Verb::Create,
@@ -86,7 +85,7 @@ impl Dialect {
         })
     }
 
-    /// What a method asks for, and in which dialect of sessions.
+    /// The operation that a method asks for, and which of the two session dialects it is of.
     pub(super) fn of_method(name: &str) -> Option<(Self, Verb)> {
         let verb = match name {
             "session/create" => Verb::Create,
@@ -111,7 +110,7 @@ impl Dialect {
         }
     }
 
-    /// What the id and the expiry are called.
+    /// The names of the id and the expiry.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Self::Strawman => ("id", "expiry"),
@@ -119,8 +118,8 @@ impl Dialect {
         }
     }
 
-    /// The cookie of a state, as its client echoes it, in parts: with every answer they are written to where they
-    /// belong. Neither ids nor dates nor what is sealed need escapes.
+    /// The cookie of a state, as its client echoes it, in parts: every answer writes them directly into its buffer.
+    /// Ids, dates and sealed states need no JSON escapes.
     pub(super) fn cookie<'a>(
         self,
         id: &'a str,
@@ -136,7 +135,7 @@ impl Dialect {
         [before_id, id, before_expiry, expiry, before_carried, carried, "\"}"]
     }
 
-    /// The state itself, for clients that carry it in their cookies, if there is room for it.
+    /// The sealed state for the client to carry in its cookie, if it fits.
     pub(super) fn carried(self, id: &str, state: &State, policy: &Policy) -> Option<String> {
         let seal = policy.seal.as_ref()?;
         let expiry = state.expiry().map(Date::of);
@@ -145,7 +144,7 @@ impl Dialect {
         state.carried(seal.as_ref(), policy.max_cookie_bytes.saturating_sub(taken))
     }
 
-    /// What is answered when a request needs a data session and names none.
+    /// The error when a request needs a data session and names none.
     pub(super) fn required(self, policy: &Policy, hint: Option<&str>) -> RpcError {
         let (code, reason, sentence) = match self {
             Self::Strawman => (policy.strawman_code, Reason::SessionRequired, SENTENCE_REQUIRED),
@@ -156,7 +155,7 @@ impl Dialect {
         RpcError::with_data(code, &sentence, &json!({ "reason": reason.as_str() }))
     }
 
-    /// What is answered when the data session that a request names is not there.
+    /// The error when the data session that a request names does not exist.
     pub(super) fn lost(self, policy: &Policy, id: &str, lost: Lost) -> RpcError {
         let (code, reason) = match self {
             Self::Strawman => (policy.strawman_code, lost.reason()),
@@ -178,7 +177,7 @@ impl Dialect {
         RpcError::with_data(code, &format!("{why} {again}"), &data)
     }
 
-    /// What `create`, `resume`, `recover` and `fork` are answered with.
+    /// The result of `create`, `resume`, `recover` and `fork`.
     pub(super) fn session(self, state: &State, policy: &Policy, recovered: Option<bool>) -> RawJson {
         let (id, expiry) = (state.id().cookie(), state.expiry().map(Date::of));
         let carried = self.carried(&id, state, policy);
@@ -199,7 +198,7 @@ impl Dialect {
         }
     }
 
-    /// What `delete` is answered with.
+    /// The result of `delete`.
     pub(super) fn deleted(self) -> RawJson {
         match self {
             Self::Strawman => RawJson::trusted(r#"{"deleted":true,"_meta":{"mcp/session":null}}"#),
@@ -209,7 +208,8 @@ impl Dialect {
     }
 }
 
-/// Our own word for why a data session is not there. That of sessions is about the transport's too.
+/// Our own dialect's reason for a missing data session. The reason of the other dialects is also used for sessions of
+/// the transport.
 pub(super) fn own_reason(lost: Lost) -> Reason {
     match lost {
         Lost::NotFound => Reason::StateNotFound,
@@ -253,10 +253,10 @@ struct Body<'a> {
 }
 
 fn raw(json: &str) -> &RawValue {
-    serde_json::from_str(json).expect("what was just written is JSON")
+    serde_json::from_str(json).expect("the cookie was just written as JSON")
 }
 
-/// A refusal for params that make no sense.
+/// The error for invalid params.
 pub(super) fn invalid(what: impl Into<std::borrow::Cow<'static, str>>) -> RpcError {
     Error::new(Reason::InvalidParams, what).to_rpc()
 }

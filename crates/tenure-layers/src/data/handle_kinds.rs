@@ -1,35 +1,35 @@
-//! Kinds of state: from one declaration come the tools that make, destroy and list them, and what a data session
-//! begins with.
+//! Kinds of state. One declaration gives the tools that make, destroy and list states of a kind, and the data that a
+//! new data session begins with.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tenure_session::state::{Kind, NewState};
+use tenure_session::state::{NewState, StateKind};
 
 type Begin = dyn Fn(&Map<String, Value>) -> Result<Bytes, String> + Send + Sync;
 
 /// A kind of state that a server offers.
 #[derive(Clone)]
 pub struct KindOfState {
-    pub(super) kind: Kind,
+    pub(super) kind: StateKind,
     argument: String,
     pub(super) about: String,
     pub(super) idle_ttl: Option<Duration>,
     pub(super) max_lifetime: Option<Duration>,
-    /// The schema of the params with which one is made.
+    /// The schema of the params with which a state is made.
     pub(super) params: Value,
     pub(super) begin: Arc<Begin>,
-    /// The tools that work on one.
+    /// The tools that work on a state of this kind.
     pub(super) tools: Vec<String>,
-    /// Other names for the tool that makes one.
+    /// Other names for the tool that makes a state.
     pub(super) makers: Vec<String>,
 }
 
 impl KindOfState {
     /// A kind of state; `about` says what it is, as in `a place for notes`.
-    pub fn new(kind: Kind, about: &str) -> Self {
+    pub fn new(kind: StateKind, about: &str) -> Self {
         Self {
             argument: format!("{}_id", kind.as_str()),
             kind,
@@ -43,21 +43,22 @@ impl KindOfState {
         }
     }
 
-    /// How long one may lie idle, if not as long as the others.
+    /// How long a state of this kind may be idle, if not as long as the others.
     #[must_use]
     pub fn idle_ttl(mut self, idle_ttl: Duration) -> Self {
         self.idle_ttl = Some(idle_ttl);
         self
     }
 
-    /// How old one may become, if not as old as the others.
+    /// How old a state of this kind may become, if not as old as the others.
     #[must_use]
     pub fn max_lifetime(mut self, max_lifetime: Duration) -> Self {
         self.max_lifetime = Some(max_lifetime);
         self
     }
 
-    /// The params with which one is made, and what it holds then. `begin` refuses params with a sentence.
+    /// The schema of the params with which a state is made, and `begin`, which makes its first data or refuses the
+    /// params with a sentence.
     #[must_use]
     pub fn made_from(
         mut self,
@@ -69,16 +70,16 @@ impl KindOfState {
         self
     }
 
-    /// The tools that work on one: they take its handle among their arguments, or the cookie. They cannot be
-    /// called without either.
+    /// The tools that work on a state of this kind. A call names it by a handle among the arguments, or by the cookie,
+    /// and is refused without either.
     #[must_use]
     pub fn used_by<'a>(mut self, tools: impl IntoIterator<Item = &'a str>) -> Self {
         self.tools.extend(tools.into_iter().map(str::to_owned));
         self
     }
 
-    /// Another name for the tool that makes one, under which the server lists it with params of its own. `begin` gets
-    /// those too.
+    /// Another name for the tool that makes a state. The server lists it under this name, with params of its own, which
+    /// `begin` gets too.
     #[must_use]
     pub fn made_by(mut self, tool: &str) -> Self {
         self.makers.push(tool.to_owned());
@@ -86,14 +87,14 @@ impl KindOfState {
     }
 
     /// Its name.
-    pub fn kind(&self) -> &Kind {
+    pub fn kind(&self) -> &StateKind {
         &self.kind
     }
 
-    /// One that holds this; without it, what one holds that is made from no params.
+    /// A new state with this data; without it, with the data that `begin` makes from empty params.
     ///
     /// # Errors
-    /// The sentence with which no params are refused.
+    /// The sentence with which `begin` refuses empty params.
     pub fn holding(&self, data: Option<Bytes>) -> Result<NewState, String> {
         let data = match data {
             Some(data) => data,
@@ -126,8 +127,8 @@ impl KindOfState {
     }
 }
 
-/// Routers between us and the client may send requests of one state to one place by the header.
-fn argument_schema(kind: &Kind) -> Value {
+/// The schema of a handle. Its `x-mcp-header` lets routers in front of us send all requests of one state to one place.
+fn argument_schema(kind: &StateKind) -> Value {
     let name = kind.as_str();
     let header: Vec<String> = name.split('_').chain(["id"]).map(capital).collect();
     json!({

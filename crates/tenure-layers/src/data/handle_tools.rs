@@ -1,6 +1,6 @@
-//! The tools that come with a kind of state, and how tools complain about handles.
+//! The tools that come with a kind of state, and the error texts about handles.
 //!
-//! A model is told with words, as the result of its call, what to do: a protocol error would not reach it.
+//! An error for a model is a text in the result of its call: a protocol error would not reach the model.
 
 use std::time::Duration;
 
@@ -13,56 +13,56 @@ use tenure_session::call::Caller;
 use tenure_session::id::Principal;
 use tenure_session::state::{About, Fault, Lost, NewState, State, StateId, date};
 
-use crate::data::backend::Shared;
+use crate::data::backend::DataShared;
 use crate::data::handle_kinds::KindOfState;
 use crate::data::{scan, splice};
 
-/// The most that is listed; a model has no use for more.
+/// How many states are listed at most; a model has no use for more.
 const MAX_LISTED: usize = 100;
 
-/// What one of the tools does.
+/// The action of one of these tools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Deed {
+pub(super) enum HandleAction {
     Create,
     Destroy,
     List,
 }
 
-/// What a tool is to a kind of state. Looked up with every call.
+/// How a tool relates to a kind of state. Looked up with every call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// It works on one.
+    /// It works on a state of the kind with this number.
     Uses(usize),
-    /// It came with the kind.
-    Does(usize, Deed),
+    /// It came with the kind, and does this.
+    Does(usize, HandleAction),
 }
 
-/// What each tool is to the kinds, whose numbers it names.
+/// The role of each tool; a role names its kind by number.
 pub(super) fn roles(kinds: &[KindOfState]) -> HashMap<Box<str>, Role, RandomState> {
     let mut roles = HashMap::default();
     for (number, kind) in kinds.iter().enumerate() {
         for tool in &kind.tools {
             roles.insert(tool.as_str().into(), Role::Uses(number));
         }
-        let deeds = [
-            (kind.create_tool(), Deed::Create),
-            (kind.destroy_tool(), Deed::Destroy),
-            (kind.list_tool(), Deed::List),
+        let actions = [
+            (kind.create_tool(), HandleAction::Create),
+            (kind.destroy_tool(), HandleAction::Destroy),
+            (kind.list_tool(), HandleAction::List),
         ];
-        let makers = kind.makers.iter().map(|tool| (tool.clone(), Deed::Create));
-        for (tool, deed) in deeds.into_iter().chain(makers) {
-            roles.insert(tool.into(), Role::Does(number, deed));
+        let makers = kind.makers.iter().map(|tool| (tool.clone(), HandleAction::Create));
+        for (tool, action) in actions.into_iter().chain(makers) {
+            roles.insert(tool.into(), Role::Does(number, action));
         }
     }
     roles
 }
 
-impl Shared {
-    /// Does it.
+impl DataShared {
+    /// Carries out the action of a tool.
     pub(super) async fn act(
         &self,
         kind: &KindOfState,
-        deed: Deed,
+        action: HandleAction,
         arguments: Option<&[u8]>,
         caller: &Caller,
         proven: Option<&State>,
@@ -72,10 +72,10 @@ impl Shared {
         let Ok(arguments) = serde_json::from_slice::<Map<String, Value>>(arguments) else {
             return Ok(complaint("The arguments are not an object."));
         };
-        match deed {
-            Deed::Create => self.create_by_tool(kind, &arguments, caller).await,
-            Deed::Destroy => self.destroy_by_tool(kind, &arguments, principal).await,
-            Deed::List => self.list_by_tool(kind, principal, proven).await,
+        match action {
+            HandleAction::Create => self.create_by_tool(kind, &arguments, caller).await,
+            HandleAction::Destroy => self.destroy_by_tool(kind, &arguments, principal).await,
+            HandleAction::List => self.list_by_tool(kind, principal, proven).await,
         }
     }
 
@@ -241,7 +241,7 @@ impl Shared {
         ]
     }
 
-    /// A `tools/list` result with what is said of data sessions, and with our tools on its last page.
+    /// A `tools/list` result in which tools that need a state are marked, with our tools on its last page.
     pub(super) fn list_tools(&self, result: &RawJson) -> Option<RawJson> {
         let text = std::str::from_utf8(result.bytes()).ok()?;
         let listed: Vec<&RawValue> = serde_json::from_str(scan::member(text, "tools")?).ok()?;
@@ -254,7 +254,7 @@ impl Shared {
             names.push(name);
         }
         if scan::member(text, "nextCursor").is_none_or(|next| next == "null") {
-            // A tool of the server's own that has the same name is hidden by ours, so it is not listed twice.
+            // Our tool replaces a tool of the server that has the same name, as it does in calls.
             for tool in self.tools() {
                 let at = names.iter().position(|name| tool["name"] == name.as_str());
                 match at {
@@ -267,8 +267,8 @@ impl Shared {
     }
 }
 
-impl Shared {
-    /// A tool with the word that it needs a data session, and with the argument that takes a handle.
+impl DataShared {
+    /// A tool marked with `sessionRequired`, and with the argument that takes a handle. `None` if it needs no state.
     fn marked(&self, name: &str, tool: &str) -> Option<String> {
         if !self.needs(name) {
             return None;
@@ -278,7 +278,7 @@ impl Shared {
             let (argument, schema) = (kind.argument(), kind.argument_schema().to_string());
             let properties = ["inputSchema", "properties"];
             let there = properties.iter().try_fold(&*tool, |at, name| scan::member(at, name));
-            // A server that describes it itself knows better.
+            // The server's own description of the argument stays.
             if there.and_then(|properties| scan::member(properties, argument)).is_none() {
                 tool = splice::set(&tool, &["inputSchema", "properties", argument], &schema)?;
             }
@@ -287,7 +287,7 @@ impl Shared {
     }
 }
 
-/// What a model should know of how long a state lives.
+/// A sentence for the model about how long a state lives.
 fn fate(idle: Option<Duration>, life: Option<Duration>) -> String {
     match (idle, life) {
         (Some(idle), Some(life)) => {
@@ -310,7 +310,7 @@ fn span(duration: Duration) -> String {
     format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What a tool says of a handle that leads nowhere.
+/// The tool result for a handle whose state does not exist.
 pub(super) fn missing(kind: &KindOfState, handle: &str, lost: Lost) -> RawJson {
     let name = kind.kind.as_str();
     let what = match lost {

@@ -8,36 +8,36 @@ use tenure_session::call::Caller;
 use tenure_session::id::{Principal, SessionKey};
 use tenure_session::state::{About, Fault, NewState, StateId, date};
 
-use crate::data::backend::Shared;
-use crate::data::cookie_cache::Known;
-use crate::data::cookie_out::Echo;
+use crate::data::backend::DataShared;
+use crate::data::cookie_cache::KnownCookie;
+use crate::data::cookie_out::CookieEcho;
 use crate::data::dialect::{Dialect, Shown, Verb, invalid};
 use crate::data::policy::Policy;
-use crate::data::request::Asked;
+use crate::data::request::DataRequest;
 
 /// Data sessions on one page of a list.
 const PAGE: usize = 100;
 
 #[derive(Deserialize, Default)]
-pub(super) struct Params {
+pub(super) struct DataSessionParams {
     #[serde(default)]
     pub(super) id: Option<String>,
     #[serde(default)]
     pub(super) cursor: Option<String>,
     #[serde(default)]
-    pub(super) hints: Hints,
+    pub(super) hints: DataSessionHints,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct Hints {
+pub(super) struct DataSessionHints {
     #[serde(default)]
     label: Option<String>,
     #[serde(default)]
     data: Option<Box<RawValue>>,
 }
 
-impl Shared {
-    /// Answers a method of ours.
+impl DataShared {
+    /// Answers a method of the layer.
     pub(super) async fn answer(
         &self,
         dialect: Dialect,
@@ -45,15 +45,16 @@ impl Shared {
         request: &Request,
         caller: &Caller,
     ) -> Reply {
-        let read = request.params.as_ref().map(RawJson::read::<Params>).transpose();
+        let read = request.params.as_ref().map(RawJson::read::<DataSessionParams>).transpose();
         let params =
             read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
-        let cookies = Asked::read(request.params.as_ref()).and_then(|asked| asked.cookies());
+        let cookies =
+            DataRequest::read(request.params.as_ref()).and_then(|data_request| data_request.cookies());
         let cookies = cookies.ok_or_else(|| invalid("the params make no sense"))?;
         let cookie = cookies.read(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
-            // What it carries may have to be put back first; if it cannot be, that is said below.
-            let known = Known::new(cookie.clone(), &caller.principal);
+            // Restores the state that the cookie carries, if it must; `carry_out` reports a failure.
+            let known = KnownCookie::new(cookie.clone(), &caller.principal);
             let fetched = self.fetch(&known);
             drop(self.by_cookie(&known, fetched, self.states.now(), caller.peer()).await);
         }
@@ -61,12 +62,12 @@ impl Shared {
         self.carry_out(dialect, verb, params, cookie, caller).await
     }
 
-    /// Does what a method of ours asks for.
+    /// Carries out a method of the layer.
     pub(super) async fn carry_out(
         &self,
         dialect: Dialect,
         verb: Verb,
-        params: Params,
+        params: DataSessionParams,
         cookie: Option<String>,
         caller: &Caller,
     ) -> Reply {
@@ -85,14 +86,14 @@ impl Shared {
                 self.list(dialect, params.cursor.as_deref(), cookie.as_deref(), &caller.principal).await
             }
             (_, _) => {
-                // Clients in the field name what they delete by the cookie alone.
+                // Released clients name the session to delete by the cookie alone.
                 let id = params.id.or(cookie).ok_or_else(|| dialect.required(&self.policy, None))?;
                 self.on_one(dialect, verb, &id, params.hints, caller).await
             }
         }
     }
 
-    async fn create(&self, dialect: Dialect, hints: Hints, caller: &Caller) -> Reply {
+    async fn create(&self, dialect: Dialect, hints: DataSessionHints, caller: &Caller) -> Reply {
         let kind = self.main_kind();
         let given =
             hints.data.as_ref().and_then(|data| serde_json::from_str::<Map<String, Value>>(data.get()).ok());
@@ -110,7 +111,14 @@ impl Shared {
         Ok(dialect.session(&state, &self.policy, None))
     }
 
-    async fn on_one(&self, dialect: Dialect, verb: Verb, id: &str, hints: Hints, caller: &Caller) -> Reply {
+    async fn on_one(
+        &self,
+        dialect: Dialect,
+        verb: Verb,
+        id: &str,
+        hints: DataSessionHints,
+        caller: &Caller,
+    ) -> Reply {
         let principal = &caller.principal;
         let refused = |fault| refused(dialect, &self.policy, id, fault);
         let name = StateId::from_cookie(id)
@@ -135,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// What the caller has. Whoever has not proven who they are is told of the session whose cookie they hold.
+    /// The caller's data sessions. An anonymous caller sees only the session whose cookie it sent.
     async fn list(
         &self,
         dialect: Dialect,
@@ -144,7 +152,7 @@ impl Shared {
         principal: &Principal,
     ) -> Reply {
         #[derive(Serialize)]
-        struct Sessions<'a> {
+        struct DataSessionsPage<'a> {
             sessions: Vec<Shown<'a>>,
             #[serde(rename = "nextCursor", skip_serializing_if = "Option::is_none")]
             next: Option<String>,
@@ -172,18 +180,18 @@ impl Shared {
         if let (None, Some((id, about, expiry))) = (principal.name(), &own) {
             sessions.push(Shown { dialect, id, expiry: expiry.clone(), data: about.data.as_deref() });
         }
-        let result = RawJson::of(&Sessions { sessions, next: page.next.map(|key| key.hex()) });
+        let result = RawJson::of(&DataSessionsPage { sessions, next: page.next.map(|key| key.hex()) });
         Ok(match &proven {
             Some(state) => {
                 let id = state.id().cookie();
-                self.echoed(result, (dialect, &id), state, self.states.now(), &Echo::default())
+                self.echoed(result, (dialect, &id), state, self.states.now(), &CookieEcho::default())
             }
             None => result,
         })
     }
 }
 
-/// What is answered when something cannot be done with a data session.
+/// The error when an operation on a data session fails.
 fn refused(dialect: Dialect, policy: &Policy, id: &str, fault: Fault) -> RpcError {
     match fault {
         Fault::Lost(lost) => dialect.lost(policy, id, lost),

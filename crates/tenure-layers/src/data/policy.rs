@@ -1,24 +1,24 @@
-//! Which tools need a data session.
+//! The policy of data sessions: which tools need one, and how they are offered to clients.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tenure_session::port::seal::Seal;
 
-/// Which tools cannot be called without one.
+/// Which tools cannot be called without a data session.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Required {
-    /// None.
+    /// No tool.
     #[default]
     None,
-    /// These.
+    /// These tools.
     Tools(BTreeSet<String>),
-    /// All.
+    /// All tools.
     All,
 }
 
 impl Required {
-    /// Whether this tool needs one.
+    /// Whether this tool needs a data session.
     pub fn of(&self, tool: &str) -> bool {
         match self {
             Self::None => false,
@@ -27,7 +27,7 @@ impl Required {
         }
     }
 
-    /// What both demand together.
+    /// The union of both demands.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -41,7 +41,7 @@ impl Required {
         }
     }
 
-    /// The word for it in the capability.
+    /// The capability's word for it.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -51,27 +51,27 @@ impl Required {
     }
 }
 
-/// All that can be asked of data sessions.
+/// All operations on data sessions.
 pub const FEATURES: [&str; 6] = ["create", "resume", "delete", "list", "recover", "fork"];
 
 /// How data sessions are offered.
 #[derive(Clone)]
 pub struct Policy {
-    /// Which tools need one.
+    /// Which tools need a data session.
     pub required: Required,
-    /// The draft's clients are told of their cookie with every result too, not only when it changed.
+    /// Clients of the draft get their cookie with every result, not only when it changed.
     pub always_echo: bool,
-    /// The largest cookie that is read, and sent.
+    /// The largest cookie that is read or sent.
     pub max_cookie_bytes: usize,
-    /// The number that the strawman's capability carries. Clients in the field know 2, or none.
+    /// The version in the strawman's capability. Released clients know 2, or no version.
     pub version: Option<usize>,
-    /// What can be asked of data sessions, by the last word of the method: some of [`FEATURES`].
+    /// The operations that are offered, by the last word of the method: some of [`FEATURES`].
     pub features: Vec<String>,
-    /// The code that clients of the strawman are refused with.
+    /// The error code for clients of the strawman.
     pub strawman_code: i32,
-    /// The code that clients of the draft are refused with when they name no session.
+    /// The error code for clients of the draft that name no session.
     pub draft_required_code: i32,
-    /// What seals the states that clients carry in their cookies. `None`: they carry none.
+    /// Seals the states that clients carry in their cookies. `None`: cookies carry no state.
     pub seal: Option<Arc<dyn Seal>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a request says of data sessions: its cookie, its tool, its handle.
+//! Reads what a request says of data sessions: its cookie, its tool and the tool's arguments.
 
 use std::borrow::Cow;
 
@@ -10,17 +10,17 @@ use crate::data::dialect::{Dialect, invalid};
 
 /// The members of params that the layer looks at.
 #[derive(Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct DataRequest<'a> {
     /// The tool of a `tools/call`.
     pub(super) name: Option<Cow<'a, str>>,
     pub(super) arguments: Option<&'a [u8]>,
     /// `_meta`, an object.
     pub(super) meta: Option<&'a [u8]>,
-    /// Some clients of the strawman spell it so in all requests but `tools/call`.
+    /// `meta`: some clients of the strawman spell `_meta` so, in all requests but `tools/call`.
     misspelt: Option<&'a [u8]>,
 }
 
-/// The cookies of a request, as they stand.
+/// The cookies of a request, as raw JSON.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Cookies<'a> {
     strawman: Option<&'a [u8]>,
@@ -28,7 +28,7 @@ pub(super) struct Cookies<'a> {
 }
 
 impl<'a> Cookies<'a> {
-    /// Looks for them in `_meta`; `None` if it makes no sense.
+    /// Finds the cookies in `_meta`; `None` if it cannot be read.
     fn find(meta: &'a [u8]) -> Option<Self> {
         let mut found = Self::default();
         let mut cursor = Cursor::at_object(meta)?;
@@ -39,7 +39,7 @@ impl<'a> Cookies<'a> {
                 b"io.modelcontextprotocol/session" => &mut found.draft,
                 _ => continue,
             };
-            // One that stands twice: a server may go by the other.
+            // Refuse a cookie that occurs twice: the server may read the other one.
             if place.replace(value).is_some() {
                 return None;
             }
@@ -49,7 +49,7 @@ impl<'a> Cookies<'a> {
         cursor.is_at_end().then_some(found)
     }
 
-    /// The cookie as it stands, if there is just one. It is mostly the same as the last time.
+    /// The raw cookie, if there is exactly one. It is mostly the same as in the request before.
     pub(super) fn only(&self) -> Option<(Dialect, &'a [u8])> {
         match (self.strawman, self.draft) {
             (Some(cookie), None) => Some((Dialect::Strawman, cookie)),
@@ -59,22 +59,22 @@ impl<'a> Cookies<'a> {
     }
 }
 
-/// What is null is not there.
+/// A null member counts as absent.
 fn is_there(value: &&[u8]) -> bool {
     *value != b"null"
 }
 
 /// A cookie that came with a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Cookie {
+pub(super) struct RequestCookie {
     pub(super) dialect: Dialect,
     pub(super) id: String,
-    /// What the client carries for us.
+    /// The sealed state that the client carries for us.
     pub(super) state: Option<String>,
 }
 
-impl<'a> Asked<'a> {
-    /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
+impl<'a> DataRequest<'a> {
+    /// Reads params; `None` if they are ambiguous or malformed, since a server may read them differently.
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
         let Some(params) = params else { return Some(Self::default()) };
         let found = params.outline()?;
@@ -86,8 +86,8 @@ impl<'a> Asked<'a> {
         Some(Self { name, arguments: found.arguments.filter(is_there), meta, misspelt: found.misspelt })
     }
 
-    /// The cookies in it; `None` if what they stand in makes no sense. Under the other name it may be anything, and is
-    /// none of our business then.
+    /// The cookies of the request; `None` if `_meta` cannot be read. A `meta` that cannot be read is ignored, since it
+    /// may be anything.
     pub(super) fn cookies(&self) -> Option<Cookies<'a>> {
         match self.meta {
             Some(meta) => Cookies::find(meta),
@@ -98,7 +98,7 @@ impl<'a> Asked<'a> {
 
 impl Cookies<'_> {
     /// The cookie, if there is one. Clients send back the whole of it, or only its id.
-    pub(super) fn read(&self, max_bytes: usize) -> Result<Option<Cookie>, RpcError> {
+    pub(super) fn read(&self, max_bytes: usize) -> Result<Option<RequestCookie>, RpcError> {
         #[derive(Deserialize)]
         struct Strawman {
             id: String,
@@ -116,7 +116,7 @@ impl Cookies<'_> {
             if cookie.len() > max_bytes {
                 return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
             }
-            // What is read below would take an array too.
+            // The derived reader below would accept an array too.
             if !cookie.starts_with(b"{") {
                 return Err(invalid("a session cookie without an id"));
             }
@@ -124,12 +124,12 @@ impl Cookies<'_> {
         let bad = |_| invalid("a session cookie without an id");
         let strawman = self.strawman.map(serde_json::from_slice::<Strawman>);
         let draft = self.draft.map(serde_json::from_slice::<Draft>);
-        let strawman = strawman.transpose().map_err(bad)?.map(|cookie| Cookie {
+        let strawman = strawman.transpose().map_err(bad)?.map(|cookie| RequestCookie {
             dialect: Dialect::Strawman,
             id: cookie.id,
             state: cookie.state,
         });
-        let draft = draft.transpose().map_err(bad)?.map(|cookie| Cookie {
+        let draft = draft.transpose().map_err(bad)?.map(|cookie| RequestCookie {
             dialect: Dialect::Draft,
             id: cookie.id,
             state: cookie.state,
@@ -147,7 +147,9 @@ mod tests {
 
     fn cookie(params: &'static str) -> Result<Option<(Dialect, String)>, String> {
         let params = RawJson::trusted(params);
-        let cookies = Asked::read(Some(&params)).and_then(|asked| asked.cookies()).ok_or("unreadable")?;
+        let cookies = DataRequest::read(Some(&params))
+            .and_then(|data_request| data_request.cookies())
+            .ok_or("unreadable")?;
         let cookie = cookies.read(100).map_err(|error| error.message())?;
         Ok(cookie.map(|cookie| (cookie.dialect, cookie.id)))
     }
@@ -198,7 +200,7 @@ mod tests {
     fn a_cookie_has_a_largest_size() {
         let long = format!(r#"{{"_meta":{{"mcp/session":{{"id":"{}"}}}}}}"#, "x".repeat(100));
         let params = RawJson::trusted(long);
-        let error = Asked::read(Some(&params)).unwrap().cookies().unwrap().read(100).unwrap_err();
+        let error = DataRequest::read(Some(&params)).unwrap().cookies().unwrap().read(100).unwrap_err();
         assert_eq!((error.code(), error.message().as_str()), (-32602, "a session cookie may have 100 bytes"));
     }
 }

@@ -1,30 +1,31 @@
-//! What a request without a session says of data sessions: its cookie, its tool, whether its client knows of them.
+//! Reads what a request without a session says of data sessions: its cookie, its tool, and whether its client knows
+//! them.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use tenure_protocol::json::members::{self, Found};
+use tenure_protocol::json::members::{self, MemberLookup};
 use tenure_protocol::modern::{Capabilities, Capability};
 use tenure_protocol::{Error, RawJson, Request, RpcError};
 use tenure_session::call::CallContext;
 
 use crate::data::dialect::{Dialect, invalid};
-use crate::data::methods::{Hints, Params};
-use crate::data::request::Cookie;
+use crate::data::methods::{DataSessionHints, DataSessionParams};
+use crate::data::request::RequestCookie;
 
 pub(super) use tenure_protocol::data_session::extension::EXTENSION;
 
 /// The members of params that the layer looks at.
 #[derive(Debug, Default)]
-pub(super) struct Said<'a> {
+pub(super) struct ModernDataRequest<'a> {
     /// The tool of a `tools/call`.
     pub(super) name: Option<Cow<'a, str>>,
     pub(super) arguments: Option<&'a [u8]>,
     cookie: Option<&'a str>,
 }
 
-impl<'a> Said<'a> {
-    /// Reads params; `None` if they make no sense, so that nobody can tell what a server will make of them.
+impl<'a> ModernDataRequest<'a> {
+    /// Reads params; `None` if they are ambiguous or malformed, since a server may read them differently.
     pub(super) fn read(params: Option<&'a RawJson>) -> Option<Self> {
         let Some(params) = params else { return Some(Self::default()) };
         let found = params.outline()?;
@@ -32,7 +33,7 @@ impl<'a> Said<'a> {
         let cookie = match found.meta.filter(is_there) {
             Some(meta) if !meta.starts_with(b"{") => return None,
             Some(meta) => match members::find(meta, Dialect::Own.key()) {
-                Found::Twice => return None,
+                MemberLookup::Twice => return None,
                 found => found.value().map(|cookie| cookie.get()),
             },
             None => None,
@@ -42,9 +43,9 @@ impl<'a> Said<'a> {
     }
 
     /// The cookie, if there is one. Clients send back the whole of it, or only its id.
-    pub(super) fn cookie(&self, max_bytes: usize) -> Result<Option<Cookie>, RpcError> {
+    pub(super) fn cookie(&self, max_bytes: usize) -> Result<Option<RequestCookie>, RpcError> {
         #[derive(Deserialize)]
-        struct Read {
+        struct ModernCookie {
             #[serde(rename = "sessionId")]
             id: String,
             #[serde(default)]
@@ -55,29 +56,30 @@ impl<'a> Said<'a> {
             return Err(invalid(format!("a session cookie may have {max_bytes} bytes")));
         }
         let cookie = serde_json::from_str(cookie);
-        let Read { id, state } = cookie.map_err(|_| invalid("a session cookie without a sessionId"))?;
-        Ok(Some(Cookie { dialect: Dialect::Own, id, state }))
+        let ModernCookie { id, state } =
+            cookie.map_err(|_| invalid("a session cookie without a sessionId"))?;
+        Ok(Some(RequestCookie { dialect: Dialect::Own, id, state }))
     }
 }
 
-/// The params of a method of ours.
-pub(super) fn params(request: &Request) -> Result<Params, RpcError> {
+/// The params of a method of the layer.
+pub(super) fn params(request: &Request) -> Result<DataSessionParams, RpcError> {
     #[derive(Deserialize, Default)]
-    struct Read {
+    struct ModernMethodParams {
         #[serde(rename = "sessionId", default)]
         id: Option<String>,
         #[serde(default)]
         cursor: Option<String>,
         #[serde(default)]
-        hints: Hints,
+        hints: DataSessionHints,
     }
-    let read = request.params.as_ref().map(RawJson::read::<Read>).transpose();
+    let read = request.params.as_ref().map(RawJson::read::<ModernMethodParams>).transpose();
     let read = read.map_err(|error| invalid(format!("{}: {error}", request.method)))?;
-    let Read { id, cursor, hints } = read.unwrap_or_default();
-    Ok(Params { id, cursor, hints })
+    let ModernMethodParams { id, cursor, hints } = read.unwrap_or_default();
+    Ok(DataSessionParams { id, cursor, hints })
 }
 
-/// Checks that the client of a request declares that it knows data sessions.
+/// Checks that the client of a request declares the extension for data sessions.
 pub(super) fn require(context: &CallContext) -> Result<(), Error> {
     let needed = [Capability::Extension(EXTENSION.into())];
     match Capabilities::parse(context.capabilities()) {
@@ -92,8 +94,8 @@ mod tests {
 
     fn cookie(params: &'static str) -> Result<Option<String>, String> {
         let params = RawJson::trusted(params);
-        let said = Said::read(Some(&params)).ok_or("unreadable")?;
-        let cookie = said.cookie(100).map_err(|error| error.message())?;
+        let data_request = ModernDataRequest::read(Some(&params)).ok_or("unreadable")?;
+        let cookie = data_request.cookie(100).map_err(|error| error.message())?;
         Ok(cookie.map(|cookie| cookie.id))
     }
 
@@ -111,7 +113,7 @@ mod tests {
                 r#"{"_meta":{"dev.tenure\/session":{"sessionId":"a","expiresAt":"x","state":"s"}}}"#,
                 found("a"),
             ),
-            // The names of sessions are none here.
+            // The keys of the other dialects do not count here.
             (
                 r#"{"_meta":{"mcp/session":{"id":"a"},"io.modelcontextprotocol/session":{"sessionId":"b"}}}"#,
                 Ok(None),
@@ -142,7 +144,7 @@ mod tests {
     fn a_cookie_has_a_largest_size() {
         let long = format!(r#"{{"_meta":{{"dev.tenure/session":{{"sessionId":"{}"}}}}}}"#, "x".repeat(100));
         let params = RawJson::trusted(long);
-        let error = Said::read(Some(&params)).unwrap().cookie(100).unwrap_err();
+        let error = ModernDataRequest::read(Some(&params)).unwrap().cookie(100).unwrap_err();
         assert_eq!((error.code(), error.message().as_str()), (-32602, "a session cookie may have 100 bytes"));
     }
 }

@@ -1,7 +1,7 @@
-//! The way of a request without a session through the layer.
+//! The path of a request without a session through the layer.
 //!
-//! It is that of a session's request, but nothing is remembered from one to the next: a request alone says whether its
-//! client knows data sessions, and which one it means.
+//! It is the same as for a session's request (`backend`), but nothing is remembered between requests: each request says
+//! whether its client knows data sessions, and which one it means.
 
 use std::sync::Arc;
 
@@ -12,64 +12,64 @@ use tenure_session::call::{Caller, Fanout};
 use tenure_session::id::Route;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
-use tenure_session::state::{Fault, Last, Lost, State, StateId};
+use tenure_session::state::{Fault, Lost, State, StateCache, StateId};
 
 use crate::data::advertise::Servers;
-use crate::data::backend::{Shared, Use};
-use crate::data::cookie_out::{self, Echo};
+use crate::data::backend::{DataShared, Use};
+use crate::data::cookie_out::{self, CookieEcho};
 use crate::data::dialect::{Dialect, Verb, invalid};
 use crate::data::handle_kinds::KindOfState;
 use crate::data::handle_tools;
-use crate::data::request::Cookie;
-use crate::data::request_modern::{self, Said};
-use crate::data::resolve::Footing;
+use crate::data::request::RequestCookie;
+use crate::data::request_modern::{self, ModernDataRequest};
+use crate::data::resolve::Resolution;
 
 /// Data sessions and handles in front of a responder.
-pub(super) struct DataResponder(Arc<Way>);
+pub(super) struct DataResponder(Arc<LayeredResponder>);
 
-struct Way {
+struct LayeredResponder {
     inner: Arc<dyn Responder>,
-    shared: Arc<Shared>,
+    shared: Arc<DataShared>,
     servers: Servers,
 }
 
 impl DataResponder {
-    pub(super) fn new(inner: Arc<dyn Responder>, shared: Arc<Shared>) -> Self {
-        Self(Arc::new(Way { inner, shared, servers: Servers::default() }))
+    pub(super) fn new(inner: Arc<dyn Responder>, shared: Arc<DataShared>) -> Self {
+        Self(Arc::new(LayeredResponder { inner, shared, servers: Servers::default() }))
     }
 }
 
 impl Responder for DataResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let way = &self.0;
+        let layered = &self.0;
         match &call.request.method {
-            // It works on nothing, and may last for days.
-            Method::Listen => return way.inner.respond(call),
+            // A listen uses no state, and may last for days.
+            Method::Listen => return layered.inner.respond(call),
             Method::Other(name) => {
                 if let Some(verb) = Dialect::own_method(name) {
-                    return Box::pin(Arc::clone(way).method(verb, call));
+                    return Box::pin(Arc::clone(layered).method(verb, call));
                 }
             }
             _ => {}
         }
-        let Some(said) = Said::read(call.request.params.as_ref()) else {
-            return Box::pin(Arc::clone(way).unreadable(call));
+        let Some(data_request) = ModernDataRequest::read(call.request.params.as_ref()) else {
+            return Box::pin(Arc::clone(layered).unreadable(call));
         };
-        let cookie = said.cookie(way.shared.policy.max_cookie_bytes);
+        let cookie = data_request.cookie(layered.shared.policy.max_cookie_bytes);
         let tool = match call.request.method {
-            Method::ToolsCall => said.name.as_deref(),
+            Method::ToolsCall => data_request.name.as_deref(),
             _ => None,
         };
-        let use_of = tool.map_or(Use::None, |tool| way.shared.use_of(tool, said.arguments));
-        // A tool that needs a state says so to us; of these only the handler knows.
+        let use_of = tool.map_or(Use::None, |tool| layered.shared.use_of(tool, data_request.arguments));
+        // The policy says which tools need a state; of the methods below, only the handler knows.
         let matters = matches!(
             call.request.method,
             Method::Discover | Method::ToolsList | Method::ResourcesRead | Method::PromptsGet
         );
         if matches!(cookie, Ok(None)) && matches!(use_of, Use::None) && !matters {
-            return way.inner.respond(call);
+            return layered.inner.respond(call);
         }
-        Box::pin(Arc::clone(way).go(call, cookie, use_of))
+        Box::pin(Arc::clone(layered).go(call, cookie, use_of))
     }
 
     fn keeps_request_states(&self) -> bool {
@@ -93,12 +93,13 @@ impl Responder for DataResponder {
     }
 }
 
-impl Way {
+impl LayeredResponder {
     async fn is_left_alone(&self, call: &Call) -> bool {
         self.servers.keep_their_own(&*self.inner, call).await
     }
 
-    /// A request of which nobody can tell what a server will make.
+    /// Handles a request whose params cannot be read: a tool call is refused, unless the server keeps data sessions
+    /// itself.
     async fn unreadable(self: Arc<Self>, call: Call) -> Reply {
         if call.request.method != Method::ToolsCall || self.is_left_alone(&call).await {
             return self.inner.respond(call).await;
@@ -106,28 +107,33 @@ impl Way {
         Err(invalid("the params make no sense"))
     }
 
-    /// A method of ours.
+    /// Answers a method of the layer.
     async fn method(self: Arc<Self>, verb: Verb, call: Call) -> Reply {
         if self.is_left_alone(&call).await {
             return self.inner.respond(call).await;
         }
         request_modern::require(&call.context).map_err(|error| error.to_rpc())?;
         let params = request_modern::params(&call.request)?;
-        let said = Said::read(call.request.params.as_ref());
-        let said = said.ok_or_else(|| invalid("the params make no sense"))?;
-        let cookie = said.cookie(self.shared.policy.max_cookie_bytes)?;
+        let data_request = ModernDataRequest::read(call.request.params.as_ref());
+        let data_request = data_request.ok_or_else(|| invalid("the params make no sense"))?;
+        let cookie = data_request.cookie(self.shared.policy.max_cookie_bytes)?;
         let caller = call.context.caller();
         if let Some(cookie) = &cookie {
-            // What it carries may have to be put back first; if it cannot be, that is said below.
+            // Restores the state that the cookie carries, if it must; `carry_out` reports a failure.
             drop(self.shared.by_own_cookie(cookie, caller, self.shared.states.now()).await);
         }
         self.shared.carry_out(Dialect::Own, verb, params, cookie.map(|cookie| cookie.id), caller).await
     }
 
-    async fn go(self: Arc<Self>, call: Call, cookie: Result<Option<Cookie>, RpcError>, use_of: Use) -> Reply {
+    async fn go(
+        self: Arc<Self>,
+        call: Call,
+        cookie: Result<Option<RequestCookie>, RpcError>,
+        use_of: Use,
+    ) -> Reply {
         let route = call.context.route().clone();
         if call.request.method == Method::Discover {
-            // Its answer says whose affair the cookie is.
+            // The answer says whether the server or the layer keeps data sessions.
             let reply = self.inner.respond(call).await;
             let is_left_alone = self.servers.learn(&route, &reply).unwrap_or(false);
             return if is_left_alone { reply } else { reply.map(|found| self.shared.advertise(found)) };
@@ -151,16 +157,22 @@ impl Way {
             Some(Err(fault)) => return Err(fault.to_error().to_rpc()),
         };
         let reply = self.answer(call, use_of, cookie.as_ref().zip(lost), state.clone()).await;
-        // A cookie that leads nowhere is taken back with the answer to a request that did not need it.
+        // If the cookie's state is gone and the request did not need it, the answer takes the cookie back.
         match (reply, &cookie, state) {
             (Ok(result), Some(cookie), Some(state)) => {
                 let now = self.shared.states.now();
                 state.look_again(now).await;
-                let result = kept_by_nobody_else(&method, result);
-                Ok(self.shared.echoed(result, (Dialect::Own, &cookie.id), &state, now, &Echo::default()))
+                let result = not_shared(&method, result);
+                Ok(self.shared.echoed(
+                    result,
+                    (Dialect::Own, &cookie.id),
+                    &state,
+                    now,
+                    &CookieEcho::default(),
+                ))
             }
             (Ok(result), Some(_), None) => {
-                let result = kept_by_nobody_else(&method, result);
+                let result = not_shared(&method, result);
                 Ok(cookie_out::without(Dialect::Own, &result))
             }
             (reply, ..) => reply,
@@ -171,13 +183,13 @@ impl Way {
         &self,
         mut call: Call,
         use_of: Use,
-        lost: Option<(&Cookie, Lost)>,
+        lost: Option<(&RequestCookie, Lost)>,
         state: Option<State>,
     ) -> Reply {
         let without = |kind: Option<&KindOfState>| self.without(&call, kind);
-        let working_on = match self.shared.footing(&call, use_of, lost, state, without).await {
-            Footing::Answered(reply) => return reply,
-            Footing::Firm(working_on) => working_on,
+        let working_on = match self.shared.resolve(&call, use_of, lost, state, without).await {
+            Resolution::Answered(reply) => return reply,
+            Resolution::WorksOn(working_on) => working_on,
         };
         let list = call.request.method == Method::ToolsList;
         if let Some(state) = &working_on {
@@ -188,8 +200,8 @@ impl Way {
         reply.map_err(|error| self.in_own_words(error, lost, working_on.as_ref()))
     }
 
-    /// What a tool that needs a state is answered with when the call names none. A client that shows no sign of
-    /// knowing data sessions gets words for its model, if there is something a model can do.
+    /// The answer to a call that names no state for a tool that needs one. A client that does not declare data sessions
+    /// gets a text for its model, if a tool can make such a state.
     fn without(&self, call: &Call, kind: Option<&KindOfState>) -> Reply {
         match kind {
             Some(kind) if request_modern::require(&call.context).is_err() => {
@@ -206,11 +218,11 @@ impl Way {
         }
     }
 
-    /// A handler says in no dialect that it wants a state and has none, or that the state has ended meanwhile.
+    /// Translates a handler's error that a state is missing or has ended, which has no dialect, into our own dialect.
     fn in_own_words(
         &self,
         error: RpcError,
-        lost: Option<(&Cookie, Lost)>,
+        lost: Option<(&RequestCookie, Lost)>,
         state: Option<&State>,
     ) -> RpcError {
         let policy = &self.shared.policy;
@@ -229,14 +241,19 @@ impl Way {
     }
 }
 
-impl Shared {
-    /// The state that a cookie names. One that the store knows nothing of may be carried by the cookie itself.
-    async fn by_own_cookie(&self, cookie: &Cookie, caller: &Caller, now: Time) -> Result<State, Fault> {
+impl DataShared {
+    /// The state that a cookie names. If the store does not know it, the cookie itself may carry it.
+    async fn by_own_cookie(
+        &self,
+        cookie: &RequestCookie,
+        caller: &Caller,
+        now: Time,
+    ) -> Result<State, Fault> {
         let owner = &caller.principal;
         let id = StateId::from_cookie(&cookie.id).ok_or(Fault::Lost(Lost::NotFound))?;
         let key = id.key(owner);
         let fetched = self.states.fetch(key);
-        let found = self.states.find_at(owner, (id, key), fetched, now, &Last::default()).await;
+        let found = self.states.find_at(owner, (id, key), fetched, now, &StateCache::default()).await;
         match (found, &cookie.state, &self.policy.seal) {
             (Err(Fault::Lost(Lost::NotFound)), Some(carried), Some(seal)) => {
                 Box::pin(self.states.restore(owner, id, carried, seal.as_ref(), caller.peer())).await
@@ -246,9 +263,9 @@ impl Shared {
     }
 }
 
-/// A result that will carry a cookie: no cache may give it to another, nor what was read from one state to whoever
-/// comes with another.
-fn kept_by_nobody_else(method: &Method, result: RawJson) -> RawJson {
+/// Marks a result that will carry a cookie as private, and the content of a resource as stale at once: no cache may
+/// give it to another client, nor to the same client with another state.
+fn not_shared(method: &Method, result: RawJson) -> RawJson {
     if !tenure_protocol::method::is_cacheable(method) {
         return result;
     }

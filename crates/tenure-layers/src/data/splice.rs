@@ -1,4 +1,4 @@
-//! Changes members of a JSON object without touching the others: they stay the bytes they were.
+//! Sets members of a JSON object. The values of all other members keep their bytes.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,8 +8,8 @@ use tenure_protocol::RawJson;
 use tenure_protocol::json::prefilter::Prefilter;
 use tenure_protocol::json::scan;
 
-/// The object with a member put in place, however deep; objects on the way are made. `None` if something on the
-/// way is there and is no object.
+/// The object with the member at `path` set; missing objects on the path are made. `None` if a value on the path is not
+/// an object.
 pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
     let (name, rest) = path.split_first()?;
     let mut members = Vec::new();
@@ -17,7 +17,7 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
         members.push((key, value));
         Some(())
     })?;
-    // What is null is not there.
+    // A null member counts as absent.
     let there = members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| *value);
     let there = there.filter(|value| *value != "null");
     let value: Cow<'_, str> = match rest {
@@ -42,14 +42,14 @@ pub(super) fn set(object: &str, path: &[&str], value: &str) -> Option<String> {
 }
 
 /// A member of a result's `_meta`, written once for many results.
-pub(super) struct Meta {
+pub(super) struct MetaMember {
     key: &'static str,
-    /// All that stands before the members of a result that has no `_meta`.
+    /// The opening brace and `_meta`, which replace the opening brace of a result that has no `_meta`.
     text: Box<str>,
     value: Range<usize>,
 }
 
-impl Meta {
+impl MetaMember {
     pub(super) fn new(key: &'static str, value: &[&str]) -> Self {
         let value = value.concat();
         let text = format!(r#"{{"_meta":{{"{key}":{value}}},"#);
@@ -57,8 +57,7 @@ impl Meta {
         Self { key, text: text.into(), value: end - value.len()..end }
     }
 
-    /// The result with the member put in place. This happens with every answer, so a result without `_meta` is not
-    /// read at all.
+    /// The result with the member set. This runs with every answer, so a result without `_meta` is not parsed at all.
     pub(super) fn put_into(&self, result: &RawJson) -> RawJson {
         static META: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("_meta"));
         let bytes = result.bytes();
@@ -66,7 +65,7 @@ impl Meta {
         if let Some(rest) = plain {
             let more = rest.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
             let before = &self.text.as_bytes()[..self.text.len() - usize::from(!more)];
-            // With no room to spare the buffer becomes `Bytes` as it is.
+            // Exact capacity, so that the buffer becomes `Bytes` without a copy.
             let mut text = Vec::with_capacity(before.len() + rest.len());
             text.extend_from_slice(before);
             text.extend_from_slice(rest);
@@ -111,7 +110,7 @@ mod tests {
             (r#"{"_meta":7}"#, r#"{"_meta":7}"#),
         ];
         for (result, expected) in table {
-            let with = Meta::new("k", &["", "1"]).put_into(&RawJson::trusted(result));
+            let with = MetaMember::new("k", &["", "1"]).put_into(&RawJson::trusted(result));
             assert_eq!(with.bytes(), expected, "{result}");
         }
     }

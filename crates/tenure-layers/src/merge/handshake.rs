@@ -1,22 +1,22 @@
-//! What several servers say to `initialize`, as one.
+//! Merges the `initialize` results of several servers into one.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tenure_protocol::{RawJson, Revision};
 
-/// What several servers can do as one.
+/// The capabilities that can be merged.
 const KNOWN: [&str; 5] = ["tools", "prompts", "resources", "logging", "completions"];
 
-/// What a server said to `initialize`, as far as it matters here.
+/// The members of a server's `initialize` result that matter here.
 #[derive(Deserialize, Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct MemberHandshake {
     #[serde(default)]
     pub(super) capabilities: Map<String, Value>,
     #[serde(default)]
     instructions: Option<String>,
 }
 
-impl Said {
+impl MemberHandshake {
     pub(super) fn read(result: &RawJson) -> Self {
         result.read().unwrap_or_default()
     }
@@ -26,12 +26,12 @@ impl Said {
     }
 }
 
-/// Composes the answer. `None` is a server that is not there yet: it may bring anything.
-pub(super) fn compose(revision: Revision, members: &[(&str, Option<Said>)]) -> RawJson {
+/// Composes the merged result. `None` is a server that has not started yet: it may have any capability.
+pub(super) fn compose(revision: Revision, members: &[(&str, Option<MemberHandshake>)]) -> RawJson {
     let mut capabilities = Map::new();
     let mut instructions = Vec::new();
-    for (name, said) in members {
-        let Some(said) = said else {
+    for (name, handshake) in members {
+        let Some(handshake) = handshake else {
             let anything = json!({
                 "tools": {}, "prompts": {}, "resources": { "subscribe": true }, "logging": {}, "completions": {}
             });
@@ -40,14 +40,14 @@ pub(super) fn compose(revision: Revision, members: &[(&str, Option<Said>)]) -> R
             }
             continue;
         };
-        // The rest needs more than to be passed on, and is not offered.
-        let known = said.capabilities.iter().filter(|(name, _)| KNOWN.contains(&name.as_str()));
+        // Other capabilities would need more than passing messages on, so they are not offered.
+        let known = handshake.capabilities.iter().filter(|(name, _)| KNOWN.contains(&name.as_str()));
         unite(&mut capabilities, &known.map(|(name, value)| (name.clone(), value.clone())).collect());
-        if let Some(text) = said.instructions.as_deref().filter(|text| !text.trim().is_empty()) {
+        if let Some(text) = handshake.instructions.as_deref().filter(|text| !text.trim().is_empty()) {
             instructions.push(format!("# {name}\n\n{}", text.trim()));
         }
     }
-    // Servers come and go, and their lists with them.
+    // Lists change whenever a server comes or goes.
     for list in ["tools", "prompts", "resources"] {
         if let Some(Value::Object(list)) = capabilities.get_mut(list) {
             list.insert("listChanged".to_owned(), Value::Bool(true));
@@ -64,7 +64,7 @@ pub(super) fn compose(revision: Revision, members: &[(&str, Option<Said>)]) -> R
     RawJson::of(&result)
 }
 
-/// What any of them can do, all can do together.
+/// Adds the capabilities of one server to those of all.
 fn unite(all: &mut Map<String, Value>, one: &Map<String, Value>) {
     for (name, value) in one {
         match (all.get_mut(name), value) {
@@ -84,11 +84,11 @@ mod tests {
 
     #[test]
     fn what_any_can_do_all_can_do() {
-        let said = |text: &str| Some(Said::read(&RawJson::trusted(text.to_owned())));
-        let one = said(
+        let handshake = |text: &str| Some(MemberHandshake::read(&RawJson::trusted(text.to_owned())));
+        let one = handshake(
             r#"{"capabilities":{"tools":{"listChanged":false},"resources":{"subscribe":false}},"instructions":" Ask first.\n"}"#,
         );
-        let other = said(
+        let other = handshake(
             r#"{"capabilities":{"resources":{"subscribe":true},"experimental":{"x":{}},"tasks":{},"logging":{}}}"#,
         );
         let composed = compose(Revision::LATEST, &[("one", one.clone()), ("other", other)]);

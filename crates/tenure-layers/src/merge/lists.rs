@@ -1,7 +1,7 @@
-//! Lists of several servers as one: asked at the same time, put one after the other.
+//! Merges the lists of several servers: all are asked at the same time, and their pages are concatenated.
 //!
-//! A page has the first page of every server; the cursor of the next says which servers have more, and from where.
-//! A server that is away or too slow is left out, and the result says so.
+//! The first page has the first page of every server. The cursor names the servers that have more, with their own
+//! cursors. A server that is away or too slow is left out, and the result says so.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -17,25 +17,25 @@ use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 use tenure_session::call::CallContext;
 
 use crate::merge::link::Merged;
-use crate::merge::part::{PATIENCE, Slot, late};
+use crate::merge::part::{MergePart, PATIENCE, late};
 use crate::merge::{names, rewrite};
 
 /// How many pages of a list are read to find something in it.
 const MAX_PAGES: usize = 100;
 
-/// The member of `_meta` that names servers which are missing in a list.
+/// The member of `_meta` that names the servers which are missing from a list.
 pub const UNAVAILABLE: &str = "dev.tenure/unavailable";
 
 /// A kind of list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ListKind {
     Tools,
     Prompts,
     Resources,
     Templates,
 }
 
-impl Kind {
+impl ListKind {
     pub(super) const COUNT: usize = 4;
 
     pub(super) fn of(method: &Method) -> Option<Self> {
@@ -65,13 +65,13 @@ impl Kind {
 }
 
 /// A page of one server: its items as they are, and its cursor.
-struct Page {
+struct MemberPage {
     items: Vec<Bytes>,
     next: Option<Box<RawValue>>,
 }
 
-impl Page {
-    fn read(kind: Kind, page: &RawJson) -> Option<Self> {
+impl MemberPage {
+    fn read(kind: ListKind, page: &RawJson) -> Option<Self> {
         let members: HashMap<Cow<'_, str>, &RawValue> = page.read().ok()?;
         let items: Vec<&RawValue> = serde_json::from_str(members.get(kind.names().0)?.get()).ok()?;
         let items = items.iter().map(|item| page.bytes().slice_ref(item.get().as_bytes())).collect();
@@ -79,48 +79,47 @@ impl Page {
         Some(Self { items, next: next.map(|cursor| (*cursor).to_owned()) })
     }
 
-    /// About how much it adds to the list of all.
+    /// About how many bytes it adds to the merged list, prefixes included.
     fn size(&self) -> usize {
-        // With room for prefixes.
         self.items.iter().map(|item| item.len() + 64).sum()
     }
 }
 
-/// From where each server goes on; its own cursors, as JSON.
+/// Each server's own cursor as JSON, by the server's name.
 type Cursors = BTreeMap<String, Box<RawValue>>;
 
 impl Merged {
     /// Answers a request for a list.
-    pub(super) async fn list(&self, kind: Kind, request: &Request, context: &CallContext) -> Reply {
+    pub(super) async fn list(&self, kind: ListKind, request: &Request, context: &CallContext) -> Reply {
         let cursors = cursors(request.params.as_ref())?;
-        let asked = self.slots.iter().filter_map(|slot| {
+        let asked = self.parts.iter().filter_map(|part| {
             let cursor = match &cursors {
                 None => None,
-                Some(cursors) => Some(cursors.get(&slot.member.name)?),
+                Some(cursors) => Some(cursors.get(&part.member.name)?),
             };
-            Some(async move { (slot, self.page(kind, slot, request, cursor.map(|c| &**c), context).await) })
+            Some(async move { (part, self.page(kind, part, request, cursor.map(|c| &**c), context).await) })
         });
         let pages = join_all(asked).await;
         let (mut items, mut next, mut missing, mut fault) = (Vec::new(), Cursors::new(), Vec::new(), None);
         let (mut answered, mut bytes) = (false, 0);
-        for (slot, page) in pages {
+        for (part, page) in pages {
             match page {
-                // A list that is too large for one message must not take the others with it.
+                // A server whose list is too large is left out, so that the others' lists still get through.
                 Ok(Some(page)) if bytes + page.size() > self.max_list_bytes => {
-                    let (backend, limit) = (&slot.member.name, self.max_list_bytes);
+                    let (backend, limit) = (&part.member.name, self.max_list_bytes);
                     tracing::warn!(backend, ?kind, limit, "a list is too large to be served with the others");
-                    missing.push(&*slot.member.name);
+                    missing.push(&*part.member.name);
                     fault.get_or_insert_with(|| RpcError::of(Reason::EventTooLarge, "The list is too large"));
                 }
                 Ok(Some(page)) => {
                     answered = true;
                     bytes += page.size();
-                    self.take_page(kind, slot, page, &mut items, &mut next);
+                    self.take_page(kind, part, page, &mut items, &mut next);
                 }
                 Ok(None) => answered = true,
                 Err(error) => {
-                    tracing::debug!(backend = slot.member.name, %error, "missing in a list");
-                    missing.push(&*slot.member.name);
+                    tracing::debug!(backend = part.member.name, %error, "a server is missing from a list");
+                    missing.push(&*part.member.name);
                     fault.get_or_insert_with(|| error.clone());
                 }
             }
@@ -134,25 +133,25 @@ impl Merged {
     /// A page of one server; `None` if it has no such list.
     async fn page(
         &self,
-        kind: Kind,
-        slot: &Arc<Slot>,
+        kind: ListKind,
+        part: &Arc<MergePart>,
         request: &Request,
         cursor: Option<&RawValue>,
         context: &CallContext,
-    ) -> Result<Option<Page>, RpcError> {
+    ) -> Result<Option<MemberPage>, RpcError> {
         let ask = async {
-            slot.link().await?;
-            if !slot.has(kind.names().1) {
+            part.link().await?;
+            if !part.has(kind.names().1) {
                 return Ok(None);
             }
             let mut request = request.clone();
             request.params = with_cursor(request.params.as_ref(), cursor);
-            match slot.call(request, context).await {
-                Ok(page) => match Page::read(kind, &page) {
+            match part.call(request, context).await {
+                Ok(page) => match MemberPage::read(kind, &page) {
                     Some(page) => Ok(Some(page)),
                     None => Err(RpcError::of(Reason::BackendUnavailable, "The server's list cannot be read")),
                 },
-                // It has resources but no templates, say.
+                // For example a server that has resources but no templates.
                 Err(error) if error.code() == METHOD_NOT_FOUND => Ok(None),
                 Err(error) => Err(error),
             }
@@ -160,27 +159,27 @@ impl Merged {
         tokio::time::timeout(PATIENCE, ask).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Reads a server's whole list for what has to be known of it, unless that was done a short while ago.
-    pub(super) async fn read_all(&self, slot: &Arc<Slot>, kind: Kind) {
-        if slot.was_read(kind) {
+    /// Reads a server's whole list and remembers its items, unless that was done a short while ago.
+    pub(super) async fn read_all(&self, part: &Arc<MergePart>, kind: ListKind) {
+        if part.was_read(kind) {
             return;
         }
-        for item in self.all_items(slot, kind).await.unwrap_or_default() {
-            self.take_item(kind, slot, item);
+        for item in self.all_items(part, kind).await.unwrap_or_default() {
+            self.take_item(kind, part, item);
         }
     }
 
-    /// All items of a server's list; `None` if they cannot be had.
-    pub(super) async fn all_items(&self, slot: &Arc<Slot>, kind: Kind) -> Option<Vec<Bytes>> {
-        let (link, _) = slot.link_soon().await.ok()?;
+    /// All items of a server's list; `None` if they cannot be read.
+    pub(super) async fn all_items(&self, part: &Arc<MergePart>, kind: ListKind) -> Option<Vec<Bytes>> {
+        let (link, _) = part.link_soon().await.ok()?;
         let mut items = Vec::new();
-        if !slot.has(kind.names().1) {
+        if !part.has(kind.names().1) {
             return Some(items);
         }
         let mut params = None;
         for _ in 0..MAX_PAGES {
-            let page = match slot.inquire(&link, &kind.method(), params.take()).await {
-                Ok(page) => Page::read(kind, &page)?,
+            let page = match part.inquire(&link, &kind.method(), params.take()).await {
+                Ok(page) => MemberPage::read(kind, &page)?,
                 Err(error) if error.code() == METHOD_NOT_FOUND => return Some(items),
                 Err(_) => return None,
             };
@@ -191,12 +190,12 @@ impl Merged {
         Some(items)
     }
 
-    /// Remembers what has to be known of an item, and returns it as clients see it.
-    pub(super) fn take_item(&self, kind: Kind, slot: &Arc<Slot>, item: Bytes) -> Option<RawJson> {
+    /// Remembers the name or the owner of an item, and returns the item as clients see it.
+    pub(super) fn take_item(&self, kind: ListKind, part: &Arc<MergePart>, item: Bytes) -> Option<RawJson> {
         match kind {
-            Kind::Tools | Kind::Prompts => self.renamed(kind, slot, &item),
-            Kind::Resources | Kind::Templates => {
-                self.resources.learn(kind, slot, &item);
+            ListKind::Tools | ListKind::Prompts => self.renamed(kind, part, &item),
+            ListKind::Resources | ListKind::Templates => {
+                self.resources.learn(kind, part, &item);
                 Some(RawJson::trusted(item))
             }
         }
@@ -204,24 +203,24 @@ impl Merged {
 
     fn take_page(
         &self,
-        kind: Kind,
-        slot: &Arc<Slot>,
-        page: Page,
+        kind: ListKind,
+        part: &Arc<MergePart>,
+        page: MemberPage,
         items: &mut Vec<RawJson>,
         next: &mut Cursors,
     ) {
-        items.extend(page.items.into_iter().filter_map(|item| self.take_item(kind, slot, item)));
+        items.extend(page.items.into_iter().filter_map(|item| self.take_item(kind, part, item)));
         if let Some(cursor) = page.next {
-            next.insert(slot.member.name.clone(), cursor);
+            next.insert(part.member.name.clone(), cursor);
         }
     }
 
     /// A tool or prompt under the name that clients see.
-    fn renamed(&self, kind: Kind, slot: &Arc<Slot>, item: &[u8]) -> Option<RawJson> {
+    fn renamed(&self, kind: ListKind, part: &Arc<MergePart>, item: &[u8]) -> Option<RawJson> {
         let (name, place) = rewrite::name(item)?;
-        let public = names::public(&slot.member.prefix, &name, &self.prefixes());
+        let public = names::public(&part.member.prefix, &name, &self.prefixes());
         if !public.ends_with(&name) {
-            self.remember(kind, slot, &public, &name);
+            self.remember(kind, part, &public, &name);
         }
         Some(RawJson::trusted(rewrite::replace(item, place, rewrite::quoted(&public).as_bytes())))
     }
@@ -229,16 +228,16 @@ impl Merged {
 
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// The cursors that a client gives back; `None` for the first page.
+/// The cursors in a client's request; `None` for the first page.
 fn cursors(params: Option<&RawJson>) -> Result<Option<Cursors>, RpcError> {
     #[derive(Deserialize)]
-    struct Params {
+    struct ListParams {
         #[serde(default)]
         cursor: Option<String>,
     }
-    let bad = || RpcError::of(Reason::InvalidParams, "The cursor is none that was given here");
+    let bad = || RpcError::of(Reason::InvalidParams, "The cursor was not issued by this server");
     let Some(params) = params else { return Ok(None) };
-    let Some(cursor) = params.read::<Params>().map_err(|_| bad())?.cursor else { return Ok(None) };
+    let Some(cursor) = params.read::<ListParams>().map_err(|_| bad())?.cursor else { return Ok(None) };
     let text = BASE64.decode(cursor).map_err(|_| bad())?;
     serde_json::from_slice(&text).map(Some).map_err(|_| bad())
 }
@@ -246,17 +245,19 @@ fn cursors(params: Option<&RawJson>) -> Result<Option<Cursors>, RpcError> {
 /// The params with a server's own cursor in place of ours.
 fn with_cursor(params: Option<&RawJson>, cursor: Option<&RawValue>) -> Option<RawJson> {
     #[derive(Deserialize)]
-    struct Params<'a> {
+    struct CursorParams<'a> {
         #[serde(borrow)]
         cursor: &'a RawValue,
     }
     let params = params?;
-    let (Some(cursor), Ok(read)) = (cursor, params.read::<Params<'_>>()) else { return Some(params.clone()) };
+    let (Some(cursor), Ok(read)) = (cursor, params.read::<CursorParams<'_>>()) else {
+        return Some(params.clone());
+    };
     let place = rewrite::place(params.bytes(), read.cursor);
     Some(RawJson::trusted(rewrite::replace(params.bytes(), place, cursor.get().as_bytes())))
 }
 
-fn write(kind: Kind, items: &[RawJson], next: &Cursors, missing: &[&str]) -> RawJson {
+fn write(kind: ListKind, items: &[RawJson], next: &Cursors, missing: &[&str]) -> RawJson {
     let size: usize = items.iter().map(|item| item.bytes().len() + 1).sum();
     let mut text = Vec::with_capacity(size + 128);
     text.extend_from_slice(format!("{{\"{}\":[", kind.names().0).as_bytes());

@@ -1,15 +1,16 @@
 //! Several servers as one: every session has a link to each of them.
 //!
 //! Names of tools and prompts get a prefix that says whose they are (`names.rs`). Resources keep their URIs, and are
-//! found by what the servers list (`resources.rs`). Lists are put together (`lists.rs`). What servers say and ask by
-//! themselves goes to the client as it is. A server that is away takes nothing with it but its own (`part.rs`).
+//! found by the servers' lists (`resources.rs`). Lists are concatenated (`lists.rs`). Notifications and questions of a
+//! server go to the client unchanged. If one server is away, only its own tools, prompts and resources are missing
+//! (`part.rs`).
 
-mod handshake;
 mod link;
-mod lists;
-mod names;
 mod part;
+mod handshake;
+mod lists;
 mod resources;
+mod names;
 mod rewrite;
 
 use std::sync::Arc;
@@ -25,21 +26,21 @@ use tenure_session::port::BoxFuture;
 pub use crate::merge::lists::UNAVAILABLE;
 
 use crate::merge::link::{Merged, MergedLink};
-use crate::merge::part::{PATIENCE, Shared, Slot};
+use crate::merge::part::{MergePart, MergeShared, PATIENCE};
 
 /// One of the servers.
-pub struct Member {
+pub struct MergedMember {
     /// Its name, in logs and for people.
     pub name: String,
-    /// What stands before the names of its tools and prompts. May be empty, for one of them.
+    /// The prefix of its tools' and prompts' names. It may be empty for one server.
     pub prefix: String,
     /// The server.
     pub backend: Arc<dyn Backend>,
 }
 
-impl std::fmt::Debug for Member {
+impl std::fmt::Debug for MergedMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Member")
+        f.debug_struct("MergedMember")
             .field("name", &self.name)
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
@@ -49,16 +50,16 @@ impl std::fmt::Debug for Member {
 /// Serves several servers as one.
 #[derive(Debug)]
 pub struct MergedBackend {
-    members: Vec<Arc<Member>>,
+    members: Vec<Arc<MergedMember>>,
     open_timeout: Duration,
     max_list_bytes: usize,
 }
 
 impl MergedBackend {
-    /// These servers, each of which may take so long to answer `initialize`, and whose lists together may have so many
-    /// bytes. Their prefixes must differ.
+    /// Merges these servers, whose prefixes must differ. Each server may take `open_timeout` to answer `initialize`; a
+    /// merged list may have `max_list_bytes`.
     pub fn new(
-        members: impl IntoIterator<Item = Member>,
+        members: impl IntoIterator<Item = MergedMember>,
         open_timeout: Duration,
         max_list_bytes: usize,
     ) -> Self {
@@ -69,7 +70,7 @@ impl MergedBackend {
 impl Backend for MergedBackend {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let Open { params, revision, opening, route, outlet, fanout } = open;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(MergeShared {
             params,
             revision,
             route,
@@ -81,27 +82,28 @@ impl Backend for MergedBackend {
             level: Mutex::new(None),
             unplaced: Mutex::default(),
         });
-        let slots: Vec<_> = self
+        let parts: Vec<_> = self
             .members
             .iter()
-            .map(|member| Slot::new(Arc::clone(member), Arc::clone(&shared), opening))
+            .map(|member| MergePart::new(Arc::clone(member), Arc::clone(&shared), opening))
             .collect();
-        // Whoever drops it frees the servers, also those that are coming up.
-        let merged = Arc::new(Merged::new(slots, Arc::clone(&shared), self.max_list_bytes));
-        // Servers that are slow to come up may come later.
+        // Dropping it frees the servers, also those that are still starting.
+        let merged = Arc::new(Merged::new(parts, Arc::clone(&shared), self.max_list_bytes));
+        // A server that starts slowly may join later.
         let patience = PATIENCE.min(self.open_timeout / 2);
         Box::pin(async move {
-            let slots = &merged.slots;
-            let opened = join_all(slots.iter().map(|slot| tokio::time::timeout(patience, slot.link()))).await;
-            // With none of them there is nothing to serve; whoever is only slow may still come.
+            let parts = &merged.parts;
+            let opened = join_all(parts.iter().map(|part| tokio::time::timeout(patience, part.link()))).await;
+            // If every server refused, there is nothing to serve; a slow server may still come.
             let refused = opened.iter().filter_map(|opened| opened.as_ref().ok()?.as_ref().err());
-            if refused.clone().count() == slots.len()
+            if refused.clone().count() == parts.len()
                 && let Some(error) = refused.into_iter().next()
             {
                 return Err(error.clone());
             }
-            let said: Vec<_> = slots.iter().map(|slot| (slot.member.name.as_str(), slot.said())).collect();
-            let result = handshake::compose(revision, &said);
+            let handshakes: Vec<_> =
+                parts.iter().map(|part| (part.member.name.as_str(), part.handshake())).collect();
+            let result = handshake::compose(revision, &handshakes);
             shared.begun.store(true, Ordering::Release);
             Ok(Opened { link: Box::new(MergedLink(merged)), result })
         })

@@ -1,13 +1,12 @@
-//! Names of tools and prompts where several servers are served as one: the prefix of the server, two underscores, and
-//! the server's own name.
+//! Names of tools and prompts of merged servers: the prefix of the server, two underscores, and the server's own name.
 //!
-//! Clients and the models behind them take names of up to 128 letters, digits, underscores, dots and dashes. A name
-//! that would not fit stands in another form that does, with a few digits that tell it from others. That form cannot
-//! be turned back; whoever made it has to remember it.
+//! Clients and their models accept names of up to 128 letters, digits, underscores, dots and dashes. A name that does
+//! not fit is cleaned, cut and gets a hash at its end. The original cannot be computed from such a hashed name, so the
+//! caller has to remember it.
 
 use std::borrow::Cow;
 
-/// What stands between the prefix and the name.
+/// The separator between the prefix and the name.
 pub(super) const BETWEEN: &str = "__";
 
 /// The longest name.
@@ -16,7 +15,7 @@ const MAX: usize = 128;
 /// The name that clients see.
 pub(super) fn public<'a>(prefix: &str, name: &'a str, prefixes: &[&str]) -> Cow<'a, str> {
     if !is_plain(prefix, name, prefixes) {
-        return Cow::Owned(other_form(prefix, name));
+        return Cow::Owned(hashed(prefix, name));
     }
     match prefix {
         "" => Cow::Borrowed(name),
@@ -24,22 +23,22 @@ pub(super) fn public<'a>(prefix: &str, name: &'a str, prefixes: &[&str]) -> Cow<
     }
 }
 
-/// Whether the name that clients see can be turned back.
+/// Whether the name that clients see contains the original name.
 fn is_plain(prefix: &str, name: &str, prefixes: &[&str]) -> bool {
     let length = if prefix.is_empty() { name.len() } else { prefix.len() + BETWEEN.len() + name.len() };
     let fits = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'.' | b'-');
-    // Without a prefix it must not look as if it had another server's.
+    // A name without a prefix must not look as if it had the prefix of another server.
     let is_taken = prefix.is_empty()
         && name.split_once(BETWEEN).is_some_and(|(head, _)| !head.is_empty() && prefixes.contains(&head));
     !name.is_empty() && length <= MAX && name.bytes().all(fits) && !is_taken
 }
 
-fn other_form(prefix: &str, name: &str) -> String {
+fn hashed(prefix: &str, name: &str) -> String {
     let front = if prefix.is_empty() { String::new() } else { format!("{prefix}{BETWEEN}") };
     let digits = format!("_{:08x}", digest(name));
     let room = MAX - front.len() - digits.len();
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
-    // Single underscores only, so that nothing in it passes for a prefix.
+    // Single underscores only, so that no part of it looks like a prefix.
     let mut middle = String::new();
     for letter in name.chars().map(|letter| if fits(letter) { letter } else { '_' }) {
         if middle.len() < room && !(letter == '_' && (middle.is_empty() || middle.ends_with('_'))) {
@@ -49,12 +48,12 @@ fn other_form(prefix: &str, name: &str) -> String {
     format!("{front}{}{digits}", middle.trim_end_matches('_'))
 }
 
-/// FNV-1a: the same in every process and version, which is all that matters here.
+/// FNV-1a: all that matters here is that it is the same in every process and version.
 fn digest(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The prefix of a name that clients use and the rest; the prefix is empty if it is none of these.
+/// Splits a name that clients use into prefix and rest; the prefix is empty if it is not one of `prefixes`.
 pub(super) fn split<'a>(name: &'a str, prefixes: &[&str]) -> (&'a str, &'a str) {
     match name.split_once(BETWEEN) {
         Some((prefix, rest)) if !prefix.is_empty() && prefixes.contains(&prefix) => (prefix, rest),

@@ -1,8 +1,7 @@
-//! One of the servers of a session: it may be there, be coming up, or be away for a while, and comes back with the next
-//! request for it.
+//! One of the servers of a merged session. It may be up, starting, or away; the next request for it opens it again.
 //!
-//! Its loss is no loss to the session. It is opened again as a woken session opens its server: with the handshake, the
-//! log level and the subscriptions that it had.
+//! The session goes on without it. It is opened again as a woken session opens its server: with the same handshake, log
+//! level and subscriptions.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,90 +18,91 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::merge::Member;
-use crate::merge::handshake::Said;
-use crate::merge::lists::Kind;
+use crate::merge::MergedMember;
+use crate::merge::handshake::MemberHandshake;
+use crate::merge::lists::ListKind;
 
-/// For how long a server that could not be opened is not tried again.
+/// How long after a failed open no other is tried.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Links that may be lost under one request, or before they are of use, until it is given up. More than one, since servers
-/// that die together do not die at the same moment; not many, since it may be the request that kills them.
+/// How many links may be lost during one request, or while one is opened, before we give up. More than one, since
+/// servers that die together do not die at the same moment; not many, since the request itself may kill them.
 const MAX_LOST: u32 = 3;
 
-/// How long a server may hold up what concerns all.
+/// How long one server may delay a request that concerns all.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// For how long a list that was read whole is not read again.
+/// How long after a list was read whole it is not read again.
 const READ_AGAIN: Duration = Duration::from_secs(30);
 
-/// What all servers of a session are told, also those that come later.
-pub(super) struct Shared {
+/// What all servers of a session share, also those that start later.
+pub(super) struct MergeShared {
     pub(super) params: RawJson,
     pub(super) revision: Revision,
     pub(super) route: Route,
     pub(super) outlet: Outlet,
     pub(super) fanout: Fanout,
     pub(super) open_timeout: Duration,
-    /// The client was told what there is; from here on it is told of changes.
+    /// The client has its `initialize` result; from now on it is told of changes.
     pub(super) begun: AtomicBool,
     /// The client is ready.
     pub(super) initialized: AtomicBool,
     pub(super) level: Mutex<Option<RawJson>>,
-    /// What the client watches, but no server that was there took. Whoever comes is asked.
+    /// URIs that the client watches and no server has accepted yet. Every server that starts is asked for them.
     pub(super) unplaced: Mutex<BTreeSet<String>>,
 }
 
-pub(super) struct Slot {
-    pub(super) member: Arc<Member>,
-    shared: Arc<Shared>,
+pub(super) struct MergePart {
+    pub(super) member: Arc<MergedMember>,
+    shared: Arc<MergeShared>,
     opening: Opening,
-    state: Mutex<State>,
+    state: Mutex<MergePartState>,
 }
 
-type Outcome = Option<Result<(), RpcError>>;
+type OpenOutcome = Option<Result<(), RpcError>>;
 
 #[derive(Default)]
-struct State {
+struct MergePartState {
     up: Option<Arc<dyn Link>>,
-    /// Counts the links; the last one that was lost.
+    /// The number of the current link; links are counted.
     number: u64,
+    /// The highest number of a link that was lost.
     lost: u64,
-    /// This link knows that the client is ready.
+    /// `initialized` was sent on this link.
     is_told: bool,
-    coming: Option<watch::Receiver<Outcome>>,
-    /// Opens a link. Not dropped by itself, or it would end in the middle.
+    coming: Option<watch::Receiver<OpenOutcome>>,
+    /// The task that opens a link. It is held here, since dropping the handle would abort it.
     opener: Option<AbortOnDropHandle<()>>,
-    /// What it said to `initialize` last.
+    /// The last `initialize` result.
     result: Option<RawJson>,
-    said: Said,
+    handshake: MemberHandshake,
     failed: Option<(Instant, RpcError)>,
     subscriptions: BTreeSet<String>,
     /// When each of its lists was last read whole.
-    read: [Option<Instant>; Kind::COUNT],
+    read: [Option<Instant>; ListKind::COUNT],
     closed: bool,
 }
 
-impl Slot {
-    pub(super) fn new(member: Arc<Member>, shared: Arc<Shared>, opening: Opening) -> Arc<Self> {
+impl MergePart {
+    pub(super) fn new(member: Arc<MergedMember>, shared: Arc<MergeShared>, opening: Opening) -> Arc<Self> {
         Arc::new(Self { member, shared, opening, state: Mutex::default() })
     }
 
-    /// Whether the server can do this; `false` if it has not been there yet.
+    /// Whether the server has this capability; `false` if it has never been up.
     pub(super) fn has(&self, capability: &str) -> bool {
-        self.state.lock().said.has(capability)
+        self.state.lock().handshake.has(capability)
     }
 
-    /// What it said to `initialize`; `None` if it has not been there yet.
-    pub(super) fn said(&self) -> Option<Said> {
+    /// The last handshake; `None` if the server has never been up.
+    pub(super) fn handshake(&self) -> Option<MemberHandshake> {
         let state = self.state.lock();
-        state.result.is_some().then(|| state.said.clone())
+        state.result.is_some().then(|| state.handshake.clone())
     }
 
     /// The link, once there is one.
     ///
     /// # Cancel safety
-    /// A server that is coming up goes on coming up.
+    /// A server that is starting goes on starting.
     pub(super) async fn link(self: &Arc<Self>) -> Result<(Arc<dyn Link>, u64), RpcError> {
         let mut coming = {
             let mut state = self.state.lock();
@@ -131,30 +131,30 @@ impl Slot {
     }
 
     /// Starts to open a link.
-    fn bring_up(self: &Arc<Self>, state: &mut State) -> watch::Receiver<Outcome> {
+    fn bring_up(self: &Arc<Self>, state: &mut MergePartState) -> watch::Receiver<OpenOutcome> {
         let (tell, outcome) = watch::channel(None);
         state.number += 1;
         state.is_told = false;
         let number = state.number;
-        let slot = Arc::clone(self);
-        #[expect(clippy::disallowed_methods, reason = "held by the slot, and aborted with it")]
+        let part = Arc::clone(self);
+        #[expect(clippy::disallowed_methods, reason = "held by the part, and aborted with it")]
         let task = tokio::spawn(async move {
-            let opened = slot.open_one_that_stays(number).await;
+            let opened = part.open_one_that_stays(number).await;
             let (opened, changed) = match opened {
                 Ok(changed) => (Ok(()), changed),
                 Err(error) => (Err(error), Vec::new()),
             };
             if let Err(error) = &opened {
-                let (backend, session) = (&slot.member.name, slot.shared.outlet.session_label());
+                let (backend, session) = (&part.member.name, part.shared.outlet.session_label());
                 tracing::warn!(backend, session, %error, "one of the servers is not available");
-                let mut state = slot.state.lock();
+                let mut state = part.state.lock();
                 state.failed = Some((Instant::now(), error.clone()));
                 state.coming = None;
             }
             tell.send_replace(Some(opened));
             // Last, because it may have to wait for the client.
             for method in changed {
-                drop(slot.shared.outlet.notify(&method, None).await);
+                drop(part.shared.outlet.notify(&method, None).await);
             }
         });
         state.coming = Some(outcome.clone());
@@ -162,7 +162,7 @@ impl Slot {
         outcome
     }
 
-    /// Opens a link; if that is lost before it is of use, the next is tried.
+    /// Opens a link. If it is lost before it is ready, another is tried.
     async fn open_one_that_stays(self: &Arc<Self>, mut number: u64) -> Result<Vec<Method>, RpcError> {
         let mut tries = 1;
         loop {
@@ -181,13 +181,13 @@ impl Slot {
         }
     }
 
-    /// Opens a link. Returns what to tell the client of.
+    /// Opens a link. Returns the notifications about changed lists for the client.
     async fn open(self: &Arc<Self>, number: u64) -> Result<Vec<Method>, RpcError> {
         let shared = &self.shared;
-        let slot: Weak<Self> = Arc::downgrade(self);
+        let part: Weak<Self> = Arc::downgrade(self);
         let lost = move || {
-            if let Some(slot) = slot.upgrade() {
-                slot.lost(number);
+            if let Some(part) = part.upgrade() {
+                part.lost(number);
             }
         };
         let before = self.state.lock().result.clone();
@@ -204,21 +204,21 @@ impl Slot {
             .await
             .map_err(|_| RpcError::of(Reason::TimedOut, "The server did not answer initialize in time"))??;
         let link: Arc<dyn Link> = Arc::from(opened.link);
-        let said = Said::read(&opened.result);
-        let level = self.greet(&link, &said).await;
+        let handshake = MemberHandshake::read(&opened.result);
+        let level = self.greet(&link, &handshake).await;
         {
             let mut state = self.state.lock();
             if state.lost >= number || state.closed {
                 return Err(gone());
             }
             state.up = Some(Arc::clone(&link));
-            state.said = said;
+            state.handshake = handshake;
             state.result = Some(opened.result.clone());
             state.failed = None;
             state.coming = None;
             state.read = Default::default();
         }
-        // Should it have been said in between.
+        // `initialized` may have come while the link was being opened.
         self.tell_initialized();
         let now = self.level();
         if now.as_ref().map(RawJson::bytes) != level.as_ref().map(RawJson::bytes) {
@@ -235,10 +235,11 @@ impl Slot {
         self.shared.level.lock().clone().filter(|_| self.has("logging"))
     }
 
-    /// Tells a server that is back what the one before it knew. Returns the log level that it was told.
-    async fn greet(&self, link: &Arc<dyn Link>, said: &Said) -> Option<RawJson> {
+    /// Sends `initialized`, the log level and the subscriptions on a new link, once the client is ready. Returns the
+    /// log level that it sent.
+    async fn greet(&self, link: &Arc<dyn Link>, handshake: &MemberHandshake) -> Option<RawJson> {
         let subscriptions = self.state.lock().subscriptions.clone();
-        let level = self.shared.level.lock().clone().filter(|_| said.has("logging"));
+        let level = self.shared.level.lock().clone().filter(|_| handshake.has("logging"));
         if !self.shared.initialized.load(Ordering::Acquire) {
             return None;
         }
@@ -252,16 +253,16 @@ impl Slot {
         for (method, params) in asked {
             if let Err(error) = self.inquire(link, &method, Some(params)).await {
                 let backend = &self.member.name;
-                tracing::warn!(backend, %method, %error, "the server that is back refused what the last one took");
+                tracing::warn!(backend, %method, %error, "the new server refused a setting of the old one");
             }
         }
-        if said.has("resources") {
+        if handshake.has("resources") {
             self.offer_unplaced(link).await;
         }
         level
     }
 
-    /// Asks the server for what the client watches and nobody else took.
+    /// Subscribes to the URIs that the client watches and no other server has accepted.
     async fn offer_unplaced(&self, link: &Arc<dyn Link>) {
         let unplaced = self.shared.unplaced.lock().clone();
         for uri in unplaced {
@@ -272,7 +273,7 @@ impl Slot {
         }
     }
 
-    /// Tells the server that the client is ready, if it is and the server does not know.
+    /// Sends `initialized` to the server, if the client is ready and the server was not told yet.
     pub(super) fn tell_initialized(&self) {
         let link = {
             let mut state = self.state.lock();
@@ -284,18 +285,18 @@ impl Slot {
         link.notify(Notification { method: Method::Initialized, params: None });
     }
 
-    /// Whether the server is there now.
+    /// Whether the server is up now.
     pub(super) fn is_up(&self) -> bool {
         self.state.lock().up.is_some()
     }
 
-    /// The link, unless that takes long.
+    /// The link, with a timeout.
     pub(super) async fn link_soon(self: &Arc<Self>) -> Result<(Arc<dyn Link>, u64), RpcError> {
         tokio::time::timeout(PATIENCE, self.link()).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Whether a list was read whole a short while ago. Notes that it is being read now.
-    pub(super) fn was_read(&self, kind: Kind) -> bool {
+    /// Whether a list was read whole a short while ago. If not, it counts as read from now on.
+    pub(super) fn was_read(&self, kind: ListKind) -> bool {
         let mut state = self.state.lock();
         let read = &mut state.read[kind as usize];
         if read.is_some_and(|when| when.elapsed() < READ_AGAIN) {
@@ -305,7 +306,7 @@ impl Slot {
         false
     }
 
-    /// Passes a notification on, if the server is there.
+    /// Passes a notification on, if the server is up.
     pub(super) fn notify(&self, notification: Notification) {
         let link = self.state.lock().up.clone();
         if let Some(link) = link {
@@ -325,7 +326,7 @@ impl Slot {
         let Some(link) = link else { return };
         let (backend, session) = (&self.member.name, self.shared.outlet.session_label());
         tracing::warn!(backend, session, "one of the servers is gone");
-        // Not held: it ends by itself, and frees what is left of the server.
+        // Detached: the task ends by itself, and frees the rest of the server.
         #[expect(clippy::disallowed_methods, reason = "bounded by the link's own deadlines")]
         drop(tokio::spawn(async move { link.close().await }));
     }
@@ -334,7 +335,7 @@ impl Slot {
         self.state.lock().lost >= number
     }
 
-    /// Sends a request; if the server is lost meanwhile and it is safe, to the next one.
+    /// Sends a request. If the server is lost meanwhile and a repeat is safe, it is sent to the next one.
     pub(super) async fn call(self: &Arc<Self>, request: Request, context: &CallContext) -> Reply {
         let (mut link, mut number) = self.link().await?;
         let mut lost = 0;
@@ -358,8 +359,8 @@ impl Slot {
             if repeat == Repeat::AskTool && !self.may_repeat(&link, &request).await {
                 return Err(RpcError::server_lost());
             }
-            let backend = &self.member.name;
-            tracing::info!(backend, request = ?request.id, method = %request.method, "run again on another server");
+            let (backend, method) = (&self.member.name, &request.method);
+            tracing::info!(backend, request = ?request.id, %method, "the request runs again on another server");
             context.begins_again();
         }
     }
@@ -367,7 +368,7 @@ impl Slot {
     async fn may_repeat(&self, link: &Arc<dyn Link>, request: &Request) -> bool {
         let Some(name) = params::tool_name(request.params.as_ref()) else { return false };
         let mut cursor = None;
-        // Many pages of tools are nothing that a server should have.
+        // Bounded: no server should have this many pages of tools.
         for _ in 0..100 {
             let params = cursor.map(|cursor: String| RawJson::of(&serde_json::json!({ "cursor": cursor })));
             let Ok(page) = self.inquire(link, &Method::ToolsList, params).await else { return false };
@@ -398,7 +399,7 @@ impl Slot {
             .unwrap_or_else(|_| Err(late()))
     }
 
-    /// Remembers what the client watches at this server, for the next one in its place.
+    /// Remembers whether the client watches a URI at this server, for the server that replaces it.
     pub(super) fn watches(&self, uri: &str, does: bool) {
         let mut state = self.state.lock();
         if does {
@@ -409,7 +410,7 @@ impl Slot {
         }
     }
 
-    /// Lets go of the server, and of one that is coming up.
+    /// Takes the link away for good, and aborts one that is being opened.
     pub(super) fn abandon(&self) -> Option<Arc<dyn Link>> {
         let (link, opener) = {
             let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Puts another value in place of one inside a JSON text, and leaves every other byte as it is.
+//! Replaces one value inside a JSON text, and leaves every other byte unchanged.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tenure_protocol::RawJson;
 
-/// Where a part of a text stands in it.
+/// The byte range of a part inside its text.
 pub(super) fn place(text: &[u8], part: &RawValue) -> Range<usize> {
     let part = part.get().as_bytes();
     let start = part.as_ptr().addr() - text.as_ptr().addr();
     start..start + part.len()
 }
 
-/// The text with another value at that place.
+/// The text with another value in that range.
 pub(super) fn replace(text: &[u8], place: Range<usize>, value: &[u8]) -> Bytes {
     let mut spliced = BytesMut::with_capacity(text.len() + value.len());
     spliced.extend_from_slice(&text[..place.start]);
@@ -23,14 +23,14 @@ pub(super) fn replace(text: &[u8], place: Range<usize>, value: &[u8]) -> Bytes {
     spliced.freeze()
 }
 
-/// The name of a tool or prompt, and where its value stands.
+/// The name of a tool or prompt, and the byte range of its value.
 pub(super) fn name(text: &[u8]) -> Option<(String, Range<usize>)> {
     #[derive(Deserialize)]
-    struct Named<'a> {
+    struct NameMember<'a> {
         #[serde(borrow)]
         name: &'a RawValue,
     }
-    let named: Named<'_> = serde_json::from_slice(text).ok()?;
+    let named: NameMember<'_> = serde_json::from_slice(text).ok()?;
     let name = serde_json::from_str(named.name.get()).ok()?;
     Some((name, place(text, named.name)))
 }

@@ -1,4 +1,4 @@
-//! Requests of modern clients, what their server sees, and what comes back.
+//! Requests of modern clients: what their server gets, and what comes back.
 
 use serde_json::json;
 use tenure_protocol::{Method, RawJson, RpcError};
@@ -142,7 +142,7 @@ async fn progress_comes_under_the_clients_token_and_only_rises() {
     tell(1).await;
     tell(1).await;
     tell(2).await;
-    // Also on the stream of what belongs to no request, if the token says so.
+    // Progress outside of any request counts too, if its token is that of the request.
     let stray = |token| RawJson::of(&json!({ "progressToken": token, "progress": 3 }));
     let outlet = opened.unwrap().outlet;
     outlet.notify(&Method::Progress, Some(&stray(token.clone()))).await.unwrap();
@@ -197,7 +197,7 @@ async fn log_messages_are_asked_for_once_and_belong_to_the_request_in_flight() {
     answer.await.unwrap().unwrap();
     let words: Vec<_> = client.heard().into_iter().map(|(_, params)| params["data"].clone()).collect();
     assert_eq!(words, ["here", "beside"], "all of them: who runs the exchange knows the level");
-    // Between requests they belong to nobody.
+    // Between requests, log messages are dropped.
     outlet.notify(&Method::LogMessage, Some(&log("nowhere"))).await.unwrap();
     assert_eq!(client.heard(), []);
     let answer = world.start(client.call(2, "tools/call", request));

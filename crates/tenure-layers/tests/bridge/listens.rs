@@ -10,7 +10,7 @@ use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{News, Outlet};
 use tenure_session::{Principal, Route};
 use tenure_testkit::clock::TurnableClock;
-use tenure_testkit::fake_backend::{FakeCall, Opens, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, FakeCall, Opens};
 use tenure_testkit::fake_client::FakeClient;
 use tenure_testkit::fake_responder::{self, FakeResponder};
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ use crate::support::{World, by, params, tool, value};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// A server that tells everything by itself.
+/// A server that offers every notification.
 fn telling() -> World {
     let world = World::new();
     tells_all(&world);
@@ -46,7 +46,7 @@ impl World {
         listening
     }
 
-    /// The next subscription or the end of one.
+    /// The next subscribe or unsubscribe request.
     async fn subscribed(&mut self) -> (FakeCall, Option<Outlet>) {
         let (call, opened) = self.asked().await;
         assert!(call.context.is_our_own(), "{:?}", call.request.method);
@@ -94,7 +94,7 @@ async fn resources_are_subscribed_before_the_acknowledgement_and_those_that_cann
     let listening = world.start(listen(&client, 1, &json!({ "resourceSubscriptions": ["a:1", "a:2"] })));
     let (first, outlet) = world.subscribed().await;
     assert_eq!(uri(&first), (Method::ResourcesSubscribe, "a:1".to_owned()));
-    // What is told before the acknowledgement comes after it.
+    // Notifications from before the acknowledgement are delivered after it.
     let outlet = outlet.unwrap();
     updated(&outlet, "a:1").await;
     first.answer(&json!({}));
@@ -156,7 +156,7 @@ async fn news_of_any_session_reach_the_listens_of_the_same_principal_and_no_othe
     held.answer(&json!({}));
     call.await.unwrap().unwrap();
     assert_eq!(able.heard(), []);
-    // What everybody is told reaches both.
+    // A notification for everybody reaches both.
     world.fanout.list_changed(News::Prompts);
     assert_eq!(ann.hear().await.0, Method::PromptsListChanged);
     assert_eq!(bob.hear().await.0, Method::PromptsListChanged, "and nothing before it");
@@ -284,7 +284,7 @@ async fn listens_leave_room_for_calls() {
     let refused = world.start(by("bob", &client, listen(&client, 2, &filter)));
     assert_eq!(value(refused.await.unwrap())["error"]["code"], -31029);
     world.done(by("bob", &client, tool(&client, "t"))).await;
-    // One more of the same principal needs no session.
+    // A second listen of the same principal needs no session of its own.
     let second = world.listening(&client, by("ann", &client, listen(&client, 3, &filter))).await;
     assert_eq!(world.bridge.sessions(), 2);
     first.abort();
@@ -304,7 +304,7 @@ async fn listens_of_strangers_share_no_session_if_requests_do_not() {
     second.abort();
     let mut closed = 0;
     while closed < 2 {
-        closed += usize::from(matches!(world.script.next().await, Seen::Closed));
+        closed += usize::from(matches!(world.script.next().await, BackendEvent::Closed));
     }
     assert_eq!(world.bridge.sessions(), 0);
 }
@@ -319,7 +319,7 @@ async fn a_listener_that_falls_behind_is_told_that_everything_changed() {
         &json!({ "resourceSubscriptions": ["a:"], "toolsListChanged": true }),
     ));
     let (subscribed, outlet) = world.subscribed().await;
-    // Before the acknowledgement nothing is passed on, so all of this has to wait.
+    // Before the acknowledgement nothing is passed on, so all of this is queued.
     let outlet = outlet.unwrap();
     for number in 0..1000 {
         updated(&outlet, &format!("a:/{number}")).await;
@@ -353,7 +353,7 @@ async fn a_server_that_does_not_answer_subscriptions_holds_up_no_calls_and_a_lis
     let (method, params) = client.hear().await;
     assert_eq!(method, Method::Acknowledged);
     assert_eq!(params["notifications"], json!({ "toolsListChanged": true }));
-    // Nor does the next call, in the same session or another.
+    // Nor does the next call wait, in the same session or another.
     let answer = world.call("t");
     let (call, _) = world.asked().await;
     assert_eq!(call.request.method, Method::ToolsCall);
@@ -375,7 +375,7 @@ async fn what_is_asked_by_ourselves_is_asked_on_behalf_of_whoever_the_session_se
     let discovery = server.expect("server/discover").await;
     assert_eq!(discovery.context.caller().principal, ann);
     discovery.answer(&fake_responder::discovery());
-    // A program has a process for each caller, and tells its news there.
+    // A program has one process per caller, and sends that caller's news there.
     assert_eq!(server.expect("subscriptions/listen").await.context.caller().principal, ann);
     listening.abort();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_layers::bridge::{PoolLimits, Reuse};
 use tenure_protocol::Reason;
-use tenure_testkit::fake_backend::{Opens, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, Opens};
 use tenure_testkit::fake_client::FakeClient;
 
 use crate::support::{World, by, tool, value};
@@ -88,7 +88,7 @@ async fn at_the_limit_requests_wait_and_then_are_refused() {
     let refused = value(refused.await.unwrap());
     assert_eq!(refused["error"]["code"], -31029);
     assert_eq!(refused["error"]["data"]["reason"], Reason::TooManyRequests.as_str());
-    // One that waits gets the session of the one that ends.
+    // A request that waits gets the session of the request that ends.
     let waiting = world.start(tool(&client, "t"));
     tokio::task::yield_now().await;
     let link = one.link;
@@ -113,8 +113,8 @@ async fn a_session_that_nobody_uses_makes_room_for_another_principal() {
         let answer = world.start(by(name, &client, tool(&client, "t")));
         loop {
             match world.script.next().await {
-                Seen::Call(call) => break call.answer(&json!({})),
-                seen => closed += usize::from(matches!(seen, Seen::Closed)),
+                BackendEvent::Call(call) => break call.answer(&json!({})),
+                seen => closed += usize::from(matches!(seen, BackendEvent::Closed)),
             }
         }
         answer.await.unwrap().unwrap();
@@ -122,7 +122,7 @@ async fn a_session_that_nobody_uses_makes_room_for_another_principal() {
     }
     drop(world.bridge);
     while closed < 4 {
-        closed += usize::from(matches!(world.script.next().await, Seen::Closed));
+        closed += usize::from(matches!(world.script.next().await, BackendEvent::Closed));
     }
 }
 
@@ -145,14 +145,14 @@ async fn a_thousand_calls_leave_no_more_sessions_than_the_limit_and_none_when_al
         calls.push(call);
     }
     let (mut opened, mut closed, mut answered) = (0_usize, 0_usize, 0_usize);
-    let mut count = |seen: Seen| match seen {
-        Seen::Opened(_) => opened += 1,
-        Seen::Closed => closed += 1,
-        Seen::Call(call) => {
+    let mut count = |seen: BackendEvent| match seen {
+        BackendEvent::Opened(_) => opened += 1,
+        BackendEvent::Closed => closed += 1,
+        BackendEvent::Call(call) => {
             answered += 1;
             call.answer(&json!({ "content": [] }));
         }
-        Seen::Heard(_) => {}
+        BackendEvent::Heard(_) => {}
     };
     let all = futures_util::future::join_all(calls);
     tokio::pin!(all);
@@ -169,8 +169,8 @@ async fn a_thousand_calls_leave_no_more_sessions_than_the_limit_and_none_when_al
     assert_eq!(world.bridge.sessions(), 0);
     while opened > closed {
         match world.script.next().await {
-            Seen::Closed => closed += 1,
-            Seen::Opened(_) => opened += 1,
+            BackendEvent::Closed => closed += 1,
+            BackendEvent::Opened(_) => opened += 1,
             _ => {}
         }
     }

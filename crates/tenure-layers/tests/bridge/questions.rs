@@ -27,7 +27,7 @@ async fn a_question_during_a_call_is_the_clients_with_the_key_that_the_server_ga
         json!({ "message": "m", "requestedSchema": {}, "_meta": { "dev.tenure/inputKey": "user_name" } });
     let said = call.context.ask(&Method::ElicitationCreate, raw(&form).as_ref()).await.unwrap();
     assert_eq!(said.read::<Value>().unwrap()["content"]["name"], "Ann");
-    // Also on the stream of what belongs to no request: the session is leased to nobody else.
+    // A question outside of any request works too: the session is leased to this request only.
     let said = opened.unwrap().outlet.ask(&Method::RootsList, None).await.unwrap();
     assert_eq!(said.read::<Value>().unwrap(), json!({ "roots": [] }));
     call.answer(&json!({}));
@@ -129,7 +129,7 @@ async fn urls_that_have_to_be_visited_are_asked_for_and_the_request_is_sent_agai
         let answer = value(answer.await.unwrap());
         assert_eq!(answer["isError"], true, "{answer}");
     }
-    // One that cannot be sent to a page.
+    // A client that cannot open a page for its user.
     let answer = world.call("t");
     world.script.call().await.end(Err(needed));
     let answer = value(answer.await.unwrap());

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tenure_protocol::{Method, Reason, RpcError};
-use tenure_testkit::fake_backend::{Opens, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, Opens};
 use tenure_testkit::fake_client::FakeClient;
 
 use crate::support::{World, tool, value};
@@ -29,7 +29,7 @@ async fn a_session_whose_request_was_not_answered_is_not_used_again() {
     held.abandoned().await;
     world.script.closed().await;
     assert_eq!(world.bridge.sessions(), 0);
-    // What the server still says about it reaches nobody.
+    // Later messages of the server about the request are dropped.
     let client = FakeClient::new(json!({ "roots": {} }));
     let next = world.start(tool(&client, "t"));
     let (answering, _) = world.asked().await;
@@ -49,7 +49,7 @@ async fn a_server_that_ends_during_a_call_fails_it_and_is_not_asked_again() {
     let (held, opened) = world.asked().await;
     let link = held.link;
     opened.unwrap().outlet.link_lost();
-    // As links do: first they say that they are lost, then their calls fail.
+    // As real links do: a link reports its loss first, then its calls fail.
     drop(held);
     assert_eq!(value(call.await.unwrap())["error"]["code"], -31011);
     world.script.closed().await;
@@ -78,8 +78,8 @@ async fn a_request_that_was_not_taken_goes_to_a_new_session_once() {
     let mut asked = Vec::new();
     while asked.len() < 2 {
         match world.script.next().await {
-            Seen::Opened(link) => outlets.push((link.link, link.outlet)),
-            Seen::Call(call) => asked.push(call),
+            BackendEvent::Opened(link) => outlets.push((link.link, link.outlet)),
+            BackendEvent::Call(call) => asked.push(call),
             _ => {}
         }
     }
@@ -101,7 +101,7 @@ async fn a_request_that_was_not_taken_goes_to_a_new_session_once() {
     );
     second.answer(&json!({ "content": [] }));
     assert_eq!(value(call.await.unwrap()), json!({ "content": [] }));
-    // A server cannot make us send a request again by its own words.
+    // A server's own error cannot make us send a request again.
     let call = world.start(tool(&client, "t"));
     world.script.call().await.end(Err(RpcError::refused("says the server itself")));
     assert_eq!(value(call.await.unwrap())["error"]["code"], -31011);
@@ -131,7 +131,7 @@ async fn a_client_that_withdraws_is_heard_by_the_link_and_the_session_is_not_use
     assert!(!held.context.is_cancelled());
     client.cancel();
     held.context.cancelled().await;
-    // It is the link that answers; the server may still be at work.
+    // This answer is the link's; the server may still be working.
     held.end(Err(RpcError::of(Reason::Cancelled, "withdrawn")));
     assert_eq!(value(call.await.unwrap())["error"]["code"], -31010);
     world.script.closed().await;

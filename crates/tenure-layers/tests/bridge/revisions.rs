@@ -1,4 +1,4 @@
-//! Clients of older revisions before a server that knows only a later one.
+//! Clients of older revisions in front of a server that knows only a later one.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tenure_session::port::BoxFuture;
 use tenure_store::memory::Memory;
 use tenure_testkit::runtime;
 
-/// A server that knows one revision, and answers every call with a sound.
+/// A server that knows one revision, and answers every call with audio content.
 #[derive(Clone, Copy)]
-struct Server(Revision);
+struct SingleRevisionServer(Revision);
 
-impl Backend for Server {
+impl Backend for SingleRevisionServer {
     fn open(&self, _: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let result = RawJson::of(&json!({
             "protocolVersion": self.0.as_str(),
@@ -26,7 +26,7 @@ impl Backend for Server {
     }
 }
 
-impl Link for Server {
+impl Link for SingleRevisionServer {
     fn call(&self, _: Call) -> BoxFuture<Reply> {
         let result = json!({ "content": [{ "type": "audio", "data": "UklGRg==", "mimeType": "audio/wav" }] });
         Box::pin(std::future::ready(Ok(RawJson::of(&result))))
@@ -39,9 +39,9 @@ impl Link for Server {
     }
 }
 
-/// The revision that a client of one gets, and the type of what a tool gives it.
+/// The revision that a client is told, and the type of the content that it gets from a tool.
 async fn served(server: Revision, client: &str) -> (String, Value) {
-    let backend = Arc::new(Revisions::new(Arc::new(Server(server))));
+    let backend = Arc::new(Revisions::new(Arc::new(SingleRevisionServer(server))));
     let sessions = runtime::start(Arc::new(Memory::new()), backend, Limits::default());
     let session = runtime::session(&sessions, client).await;
     let call = runtime::request(1, "tools/call", &json!({ "name": "sing" }));

@@ -1,4 +1,4 @@
-//! Many clients at once on several threads, who leave whenever they like, before servers that end whenever they like.
+//! Many clients on several threads that leave at random moments, in front of servers that end at random moments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -142,6 +142,6 @@ async fn nothing_is_mixed_up_or_left_behind() {
     }
     assert_eq!((bridge.sessions(), counts.links.load(Ordering::SeqCst)), (0, 0));
     assert_eq!(counts.opened.load(Ordering::SeqCst), counts.closed.load(Ordering::SeqCst));
-    // Those that are being closed do not count, so that there may be a few more for a moment.
+    // Sessions that are being closed do not count, so there may be a few more for a moment.
     assert!(counts.most.load(Ordering::SeqCst) <= 12, "{:?}", counts.most);
 }

@@ -1,4 +1,4 @@
-//! What these tests share: modern clients in front of a scripted server that knows only sessions.
+//! Shared by these tests: modern clients in front of a scripted server that knows only sessions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tenure_protocol::{Reply, Request};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{CallContext, Caller, Fanout};
 use tenure_session::{Principal, Route};
-use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Script, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, FakeCall, NewLink, Script};
 use tenure_testkit::fake_client::FakeClient;
 use tokio::task::JoinHandle;
 
@@ -37,12 +37,12 @@ impl World {
         tokio::spawn(self.bridge.respond(call))
     }
 
-    /// A call of a tool by a client that can do nothing.
+    /// A call of a tool by a client without capabilities.
     pub(crate) fn call(&self, name: &str) -> JoinHandle<Reply> {
         self.start(tool(&FakeClient::new(json!({})), name))
     }
 
-    /// Carries a call out whose server answers with an empty result, and says on which link.
+    /// Makes a call that the server answers with an empty result, and returns the number of its link.
     pub(crate) async fn done(&mut self, call: Call) -> u64 {
         let answer = self.start(call);
         let asked = self.script.call().await;
@@ -52,15 +52,15 @@ impl World {
         link
     }
 
-    /// The next request; links that are opened for it are passed over, all else is a surprise.
+    /// The next request. Links that are opened for it are skipped; anything else fails the test.
     pub(crate) async fn asked(&mut self) -> (FakeCall, Option<NewLink>) {
         let mut opened = None;
         loop {
             match self.script.next().await {
-                Seen::Call(call) => return (call, opened),
-                Seen::Opened(link) => opened = Some(link),
-                Seen::Heard(heard) => assert_eq!(heard.method.as_str(), "notifications/initialized"),
-                Seen::Closed => panic!("a link was closed"),
+                BackendEvent::Call(call) => return (call, opened),
+                BackendEvent::Opened(link) => opened = Some(link),
+                BackendEvent::Heard(heard) => assert_eq!(heard.method.as_str(), "notifications/initialized"),
+                BackendEvent::Closed => panic!("a link was closed"),
             }
         }
     }
@@ -71,12 +71,12 @@ pub(crate) fn tool(client: &Arc<FakeClient>, name: &str) -> Call {
     client.call(1, "tools/call", json!({ "name": name, "arguments": { "a": 1 } }))
 }
 
-/// The same call by somebody with a name.
+/// The same call by a named principal.
 pub(crate) fn by(name: &str, client: &Arc<FakeClient>, call: Call) -> Call {
     let Call { request, .. } = call;
     let request = Request { ..request };
     let caller = Caller { principal: Principal::named(name), ..Caller::anonymous("test") };
-    let context = CallContext::staged(Arc::clone(client) as _, &request, caller);
+    let context = CallContext::new(Arc::clone(client) as _, &request, caller);
     Call { request, context }
 }
 

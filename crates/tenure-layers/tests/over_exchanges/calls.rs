@@ -132,7 +132,7 @@ async fn the_level_of_log_messages_is_said_with_every_request_after_it_was_set()
     let waiting = send(&session, 4, "tools/call", &json!({ "name": "t" }));
     let asked = world.server.expect("tools/call").await;
     asked.say(&Method::LogMessage, &json!({ "level": "info", "data": "hello" })).await;
-    // What has no place on the stream of a request goes nowhere.
+    // Messages that may not be sent on a request's stream are dropped.
     asked.say(&Method::ToolsListChanged, &json!({})).await;
     asked.answer(&json!({ "content": [] }));
     let said = runtime::events(&mut reader_of(waiting.await.unwrap())).await;
@@ -149,7 +149,7 @@ async fn what_only_the_other_era_has_is_not_passed_on() {
         let answer = send(&session, 1, method, &json!({ "notifications": {} })).await.unwrap();
         assert_eq!(json_of(answer)["error"]["code"], -32601, "{method}");
     }
-    // The server says nothing of watching resources.
+    // The server does not offer subscriptions.
     for method in ["resources/subscribe", "resources/unsubscribe"] {
         let answer = send(&session, 1, method, &json!({ "uri": "a:b" })).await.unwrap();
         assert_eq!(json_of(answer)["error"]["code"], -32601, "{method}");

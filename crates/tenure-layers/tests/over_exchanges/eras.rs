@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tenure_layers::bridge::{ERA_TTL, Era, Eras, ExchangesOnSessions, Halves, PoolLimits};
-use tenure_protocol::translate::evidence::{Over, Way};
-use tenure_protocol::{Error, Method, Notification, RawJson, Reason, Reply, RpcError};
-use tenure_session::backend::probe::{Answer, Attempt, Probe};
+use tenure_layers::bridge::{ERA_TTL, EitherEra, ExchangesOnSessions, Halves, PoolLimits};
+use tenure_protocol::translate::evidence::{AnsweredOver, ServerTransport};
+use tenure_protocol::{Era, Error, Method, Notification, RawJson, Reason, Reply, RpcError};
+use tenure_session::backend::probe::{Probe, ProbeAnswer, ProbeAttempt};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::port::BoxFuture;
 use tenure_session::{Limits, Principal, Session, Sessions};
@@ -19,15 +19,15 @@ use tenure_testkit::fake_client::FakeClient;
 use tenure_testkit::runtime::{self, json_of};
 use tokio::sync::Semaphore;
 
-/// One half of a server: what it says to the first words of its era, and how often it was asked.
+/// One half of a server: its answer to the first request of its era, and how often it was asked.
 #[derive(Default)]
 struct Half {
     refuses: Mutex<Option<RpcError>>,
     fails_calls: Mutex<Option<RpcError>>,
     asked: AtomicUsize,
     calls: AtomicUsize,
-    over: Mutex<Option<Over>>,
-    /// When it may answer; nothing: at once.
+    over: Mutex<Option<ServerTransport>>,
+    /// Holds answers back until the test adds a permit. `None`: it answers at once.
     gate: Mutex<Option<Arc<Semaphore>>>,
 }
 
@@ -108,35 +108,35 @@ impl Responder for Modern {
 }
 
 impl Probe for Modern {
-    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
-        let (reply, over) = (self.respond(call), self.0.over.lock().unwrap_or(Over::Http));
+    fn probe(&self, call: Call) -> BoxFuture<ProbeAttempt> {
+        let (reply, over) = (self.respond(call), self.0.over.lock().unwrap_or(ServerTransport::Http));
         Box::pin(async move {
-            // As the halves do it: what the server did not write is no answer.
+            // As the real halves do: an error that the server did not write is not an answer.
             let reply = reply.await;
             let status = reply.as_ref().err().and_then(|error| error.raw().read::<Value>().ok());
             let status = status.and_then(|error| error["data"]["status"].as_u64());
             let is = |reason| reply.as_ref().is_err_and(|error: &RpcError| error.is(reason));
             let way = match over {
-                Over::Pipes => Way::Pipes,
-                Over::Http if is(Reason::TimedOut) => Way::Http(None),
-                Over::Http if is(Reason::BackendUnavailable) => {
-                    Way::Http(status.and_then(|it| it.try_into().ok()))
+                ServerTransport::Pipes => AnsweredOver::Pipes,
+                ServerTransport::Http if is(Reason::TimedOut) => AnsweredOver::Http(None),
+                ServerTransport::Http if is(Reason::BackendUnavailable) => {
+                    AnsweredOver::Http(status.and_then(|it| it.try_into().ok()))
                 }
-                Over::Http => Way::Http(Some(200)),
+                ServerTransport::Http => AnsweredOver::Http(Some(200)),
             };
             let answer = match reply {
-                Err(error) if error.is(Reason::TooManyProcesses) => Answer::NotAsked(error),
+                Err(error) if error.is(Reason::TooManyProcesses) => ProbeAnswer::NotAsked(error),
                 Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::TimedOut) => {
-                    Answer::Nothing(error)
+                    ProbeAnswer::Nothing(error)
                 }
-                reply => Answer::Said(reply),
+                reply => ProbeAnswer::Said(reply),
             };
-            Attempt { way, answer }
+            ProbeAttempt { way, answer }
         })
     }
 }
 
-/// What stands in for the bridge from exchanges to sessions.
+/// Stands in for the bridge from exchanges to sessions.
 struct Bridge;
 
 impl Responder for Bridge {
@@ -154,20 +154,20 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::with(Over::Http, None)
+        Self::with(ServerTransport::Http, None)
     }
 
-    fn with(over: Over, only: Option<Era>) -> Self {
+    fn with(over: ServerTransport, only: Option<Era>) -> Self {
         Self::over(over, only, |_| Arc::new(Bridge))
     }
 
     /// With the real bridge from exchanges to sessions.
-    fn bridged(over: Over) -> Self {
+    fn bridged(over: ServerTransport) -> Self {
         Self::over(over, None, |legacy| Arc::new(ExchangesOnSessions::new(legacy, PoolLimits::default())))
     }
 
     fn over(
-        over: Over,
+        over: ServerTransport,
         only: Option<Era>,
         bridge: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Responder>,
     ) -> Self {
@@ -181,7 +181,7 @@ impl World {
             ttl: ERA_TTL,
         };
         let clock = Arc::new(TurnableClock::start());
-        let eras = Arc::new(Eras::new(halves, clock.clone(), bridge));
+        let eras = Arc::new(EitherEra::new(halves, clock.clone(), bridge));
         let exchanges = Arc::clone(&eras).responder().unwrap();
         let limits = Limits { idle_ttl: None, max_lifetime: None, dormant_after: None, ..Limits::default() };
         let sessions = runtime::start_at(Arc::new(Memory::new()), eras, clock, limits);
@@ -199,7 +199,7 @@ impl World {
         Ok(session)
     }
 
-    /// Who answers a new session, and who an exchange.
+    /// Which half answers a new session, and which an exchange.
     async fn session(&self) -> String {
         match self.open().await {
             Ok(session) => by(&call(&session).await["result"]),
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// How often each half was asked whether it is there.
+    /// How often each half got the first request of its era.
     fn asked(&self) -> (usize, usize) {
         (self.legacy.asked(), self.modern.asked())
     }
@@ -251,7 +251,7 @@ async fn a_server_of_both_eras_is_never_bridged() {
         assert_eq!(world.exchange("tools/list").await, "modern");
         assert_eq!(world.exchange("server/discover").await, "discovery");
     }
-    // Found out once, and asked once by a client of its own.
+    // The modern half was probed once; all other requests are the clients' own.
     assert_eq!(world.asked(), (2, 3));
 }
 
@@ -307,7 +307,7 @@ async fn an_answer_that_says_nothing_of_eras_is_tried_in_the_other_words() {
     let world = World::new();
     world.legacy.refuse(status(405));
     assert_eq!(world.session().await, "modern");
-    // It was no verdict.
+    // The refusal was not a verdict, so the legacy half is tried again.
     assert_eq!(world.session().await, "modern");
     assert_eq!(world.legacy.asked(), 2);
     world.modern.refuse(no_method());
@@ -316,10 +316,10 @@ async fn an_answer_that_says_nothing_of_eras_is_tried_in_the_other_words() {
 
 #[tokio::test]
 async fn silence_on_pipes_is_an_answer() {
-    let world = World::with(Over::Pipes, None);
+    let world = World::with(ServerTransport::Pipes, None);
     world.modern.refuse(RpcError::of(Reason::TimedOut, "no answer"));
     assert_eq!(world.exchange("tools/list").await, "bridge");
-    let world = World::with(Over::Pipes, None);
+    let world = World::with(ServerTransport::Pipes, None);
     world.modern.refuse(RpcError::of(Reason::TooManyProcesses, "later"));
     assert_eq!(world.exchange("tools/list").await, "error -31029");
     world.modern.agree();
@@ -406,7 +406,7 @@ async fn a_hundred_clients_find_out_once() {
             tokio::spawn(async move { world.exchange("tools/list").await })
         })
         .collect();
-    // All are there before the first is answered.
+    // All requests have arrived before the first is answered.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
@@ -459,13 +459,13 @@ async fn whoever_finds_out_and_leaves_lets_the_next_one() {
 
 #[tokio::test]
 async fn an_era_that_is_forced_is_the_only_one() {
-    let world = World::with(Over::Http, Some(Era::Modern));
+    let world = World::with(ServerTransport::Http, Some(Era::Modern));
     assert_eq!(
         (world.session().await, world.exchange("tools/list").await),
         ("modern".into(), "modern".into())
     );
     assert_eq!(world.legacy.asked(), 0);
-    let world = World::with(Over::Http, Some(Era::Legacy));
+    let world = World::with(ServerTransport::Http, Some(Era::Legacy));
     assert_eq!(
         (world.session().await, world.exchange("tools/list").await),
         ("legacy".into(), "bridge".into())
@@ -477,14 +477,14 @@ async fn an_era_that_is_forced_is_the_only_one() {
 async fn a_modern_server_that_was_away_for_a_moment_is_found_again() {
     let meta_is_missing = RpcError::new(-32602, "_meta is missing");
     for (over, refusal) in [
-        (Over::Http, meta_is_missing.clone()),
-        (Over::Http, RpcError::new(-32600, "no such request")),
-        (Over::Http, status(400)),
-        (Over::Pipes, meta_is_missing),
+        (ServerTransport::Http, meta_is_missing.clone()),
+        (ServerTransport::Http, RpcError::new(-32600, "no such request")),
+        (ServerTransport::Http, status(400)),
+        (ServerTransport::Pipes, meta_is_missing),
     ] {
         let world = World::bridged(over);
         world.legacy.refuse(refusal.clone());
-        // Somebody in front of it shows a page of their own, or it takes long to come up.
+        // A proxy in front of the server shows its own page, or the server starts slowly.
         world.modern.refuse(status(404));
         let answer = world.exchange("tools/list").await;
         assert!(answer.starts_with("error"), "{answer}");

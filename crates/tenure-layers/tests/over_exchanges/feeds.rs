@@ -1,4 +1,4 @@
-//! What a server tells by itself: subscriptions and changes of lists, by one listen for each session.
+//! Notifications of a server: subscriptions and changes of lists, by one listen for each session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use tenure_protocol::{Method, Reason, RpcError};
 use tenure_session::session::Reader;
 use tenure_session::{Principal, Session};
-use tenure_testkit::fake_responder::{Asked, discovery};
+use tenure_testkit::fake_responder::{FakeRequest, discovery};
 use tenure_testkit::runtime::json_of;
 
 use crate::support::{World, next, send};
 
-/// A session whose server tells everything by itself, its listen, and what the client hears.
-async fn listening(world: &mut World) -> (Arc<Session>, Asked, Reader) {
+/// A session whose server offers every notification, its listen, and the client's reader.
+async fn listening(world: &mut World) -> (Arc<Session>, FakeRequest, Reader) {
     let (session, _) = world.introduced("2025-11-25", &json!({}), &discovery()).await;
     let listen = world.server.expect("subscriptions/listen").await;
     listen.acknowledge(&[]).await;
@@ -21,12 +21,12 @@ async fn listening(world: &mut World) -> (Arc<Session>, Asked, Reader) {
     (session, listen, reader)
 }
 
-fn filter(listen: &Asked) -> Value {
+fn filter(listen: &FakeRequest) -> Value {
     listen.params()["notifications"].clone()
 }
 
 /// A listen's news.
-async fn tell(listen: &Asked, method: Method, uri: Option<&str>) {
+async fn tell(listen: &FakeRequest, method: Method, uri: Option<&str>) {
     let mut params = json!({ "_meta": listen.subscription() });
     if let Some(uri) = uri {
         params["uri"] = json!(uri);
@@ -34,7 +34,7 @@ async fn tell(listen: &Asked, method: Method, uri: Option<&str>) {
     listen.say(&method, &params).await;
 }
 
-/// What the client hears, in short.
+/// The next notification of the client, in short.
 async fn hear(reader: &mut Reader) -> String {
     let message = next(reader).await;
     assert_eq!(message["params"]["_meta"], Value::Null, "{message}");
@@ -45,7 +45,7 @@ async fn hear(reader: &mut Reader) -> String {
     }
 }
 
-async fn subscribe(world: &mut World, session: &Arc<Session>, uri: &str) -> (Asked, Value) {
+async fn subscribe(world: &mut World, session: &Arc<Session>, uri: &str) -> (FakeRequest, Value) {
     let waiting = send(session, 1, "resources/subscribe", &json!({ "uri": uri }));
     let listen = world.server.expect("subscriptions/listen").await;
     listen.acknowledge(&[]).await;
@@ -62,7 +62,7 @@ async fn a_client_that_is_ready_hears_of_the_lists_that_its_server_tells_of() {
     tell(&listen, Method::ResourcesListChanged, None).await;
     assert_eq!(hear(&mut reader).await, "tools/list_changed");
     assert_eq!(hear(&mut reader).await, "resources/list_changed");
-    // What was not asked for does not pass, nor what no listen may say.
+    // Notifications that were not asked for, or that no listen may send, are dropped.
     tell(&listen, Method::PromptsListChanged, None).await;
     tell(&listen, Method::ResourceUpdated, Some("a:b")).await;
     tell(&listen, Method::LogMessage, None).await;
@@ -82,7 +82,7 @@ async fn a_subscription_is_a_new_listen_in_place_of_the_old_one() {
     assert_eq!(filter(&new), all);
     assert_ne!(new.id(), old.id());
     assert!(!old.is_dropped(), "the old one is needed until the new one is acknowledged");
-    // Told on both, since it happened while there were both.
+    // Both listens report it, since both were open when it happened.
     tell(&old, Method::ToolsListChanged, None).await;
     new.acknowledge(&[]).await;
     tell(&new, Method::ToolsListChanged, None).await;
@@ -91,13 +91,13 @@ async fn a_subscription_is_a_new_listen_in_place_of_the_old_one() {
     assert_eq!(hear(&mut reader).await, "tools/list_changed");
     tell(&new, Method::ResourceUpdated, Some("a:b")).await;
     assert_eq!(hear(&mut reader).await, "resources/updated a:b", "heard once, not twice");
-    // Watched already: nothing is opened.
+    // The resource is already watched, so no listen is opened.
     let waiting = send(&session, 2, "resources/subscribe", &json!({ "uri": "a:b" }));
     assert_eq!(json_of(waiting.await.unwrap())["result"], json!({}));
     assert!(world.server.is_quiet());
     let waiting = send(&session, 3, "resources/unsubscribe", &json!({ "uri": "a:b" }));
     assert_eq!(json_of(waiting.await.unwrap())["result"], json!({}));
-    // Nobody wants to hear this any more, though it is still told.
+    // The session does not want this any more, though the server still sends it.
     tell(&new, Method::ResourceUpdated, Some("a:b")).await;
     let without = world.server.expect("subscriptions/listen").await;
     assert_eq!(filter(&without), json!({ "toolsListChanged": true, "resourcesListChanged": true }));
@@ -186,7 +186,7 @@ async fn a_listen_that_ends_is_opened_again_and_the_client_told_of_all_it_may_ha
         heard.push(hear(&mut reader).await);
     }
     assert_eq!(heard, ["tools/list_changed", "resources/list_changed", "resources/updated a:b"]);
-    // Also after an end in good order; and soon, since this one has lasted.
+    // A listen that ended normally is opened again too; and soon, since it had lasted.
     tokio::time::sleep(Duration::from_secs(61)).await;
     again.answer(&json!({ "resultType": "complete" }));
     world.server.expect("subscriptions/listen").await.acknowledge(&[]).await;
@@ -235,7 +235,7 @@ async fn a_server_that_will_not_be_listened_to_is_asked_once() {
     listen.fail(RpcError::new(-32601, "no listens here"));
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(world.server.is_quiet());
-    // Whoever wants something else asks again.
+    // A new subscription is asked for again.
     let (listen, answer) = subscribe(&mut world, &session, "a:b").await;
     assert_eq!(answer["result"], json!({}));
     assert_eq!(filter(&listen)["toolsListChanged"], true);

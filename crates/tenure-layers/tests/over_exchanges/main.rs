@@ -1,5 +1,5 @@
-//! Sessions in front of servers that know none: the real runtime over the bridge, with a responder whose answers the
-//! test gives.
+//! Sessions in front of servers that know no sessions: the real runtime over the bridge, with a responder whose answers
+//! each test gives.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A server that breaks off: what can be sent once more is.
+//! A server that breaks off: requests that are safe to repeat are sent again.
 
 use serde_json::{Value, json};
 use tenure_protocol::{Reason, RpcError};

@@ -65,7 +65,7 @@ async fn all_questions_of_a_round_are_asked_at_once_and_answered_together() {
     assert_eq!(next(&mut reader).await["result"], json!({ "content": [] }));
 }
 
-/// What becomes of a request whose client answers a question with an error.
+/// The answer to a request whose client answers a question with an error.
 async fn refused(method: &str) -> Value {
     let mut world = World::new();
     let session = world.session().await;
@@ -207,7 +207,7 @@ async fn a_request_that_is_withdrawn_while_its_client_is_asked_is_not_sent_again
     let question = next(&mut reader).await;
     withdraw(&session, 1).await;
     reply(&session, &question, &json!({ "action": "accept" }));
-    // Whatever the first did, it did before this one.
+    // If the first request was sent again, the server got it before this one.
     let waiting = send(&session, 2, "tools/list", &json!({}));
     world.server.expect("tools/list").await.answer(&json!({ "tools": [] }));
     waiting.await.unwrap();

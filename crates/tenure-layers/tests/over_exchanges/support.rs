@@ -1,4 +1,4 @@
-//! What these tests share: a runtime over the bridge, and a server that is steered by hand.
+//! Shared by these tests: a runtime over the bridge, and a server that each test controls.
 
 use std::sync::Arc;
 
@@ -36,14 +36,14 @@ impl World {
         Self { sessions, server, store, clock }
     }
 
-    /// Another process on the same store; what this one was doing is lost, as after a kill.
+    /// Another process on the same store. The requests in flight of this one are lost, as after a kill.
     pub(crate) fn killed(self) -> Self {
         self.store.set_broken(true);
         Self::at(self.clock, self.store.inner())
     }
 
-    /// A session of a client that can do this, with a server that says this of itself. Gives what the client was
-    /// told, too.
+    /// A session of a client with these capabilities, and a server with this discovery result. Also returns the
+    /// `initialize` result.
     pub(crate) async fn introduced(
         &mut self,
         revision: &str,
@@ -63,7 +63,7 @@ impl World {
         (session, runtime::parse(&created.answer)["result"].clone())
     }
 
-    /// A session whose server tells nothing by itself.
+    /// A session whose server sends no notifications.
     pub(crate) async fn session(&mut self) -> Arc<Session> {
         self.session_of("2025-11-25").await
     }
@@ -74,7 +74,7 @@ impl World {
     }
 }
 
-/// What a server says of itself that tells nothing by itself.
+/// The discovery result of a server that sends no notifications.
 pub(crate) fn quiet() -> Value {
     json!({
         "resultType": "complete",

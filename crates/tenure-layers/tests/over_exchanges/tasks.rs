@@ -1,16 +1,16 @@
-//! Tasks of a modern server, pursued for clients in sessions.
+//! Tasks of a modern server, followed for clients in sessions.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure_protocol::{Method, Notification, RawJson, Reason, RpcError};
 use tenure_session::{Answer, Session};
-use tenure_testkit::fake_responder::Asked;
+use tenure_testkit::fake_responder::FakeRequest;
 use tenure_testkit::runtime::{self, json_of, reader_of};
 
 use crate::support::{World, next, quiet, reply, send};
 
-/// What a server says of itself that has tasks.
+/// The discovery result of a server that has tasks.
 fn with_tasks() -> Value {
     let mut discovery = quiet();
     discovery["capabilities"]["extensions"] = json!({ "io.modelcontextprotocol/tasks": {} });
@@ -49,8 +49,8 @@ async fn created(world: &mut World) {
     asked.answer(&created);
 }
 
-/// The server is asked for its task.
-async fn polled(world: &mut World) -> Asked {
+/// The next `tasks/get` that the server receives.
+async fn polled(world: &mut World) -> FakeRequest {
     let asked = world.server.expect("tasks/get").await;
     let mut params = asked.params();
     params.as_object_mut().unwrap().remove("_meta");
@@ -107,7 +107,7 @@ async fn what_a_task_waits_for_is_asked_of_the_client_once() {
         (&question["method"], &question["params"]["message"]),
         (&json!("elicitation/create"), &json!("Sure?"))
     );
-    // It is asked for while the client thinks.
+    // The task is polled while the client has not answered yet.
     polled(&mut world).await.answer(&holding("input_required", "inputRequests", confirm()));
     reply(&session, &question, &json!({ "action": "accept", "content": {} }));
     let mut asked = world.server.next().await;
@@ -118,7 +118,7 @@ async fn what_a_task_waits_for_is_asked_of_the_client_once() {
     assert_eq!(asked.request.method, Method::TasksUpdate);
     let answers = json!({ "k": { "action": "accept", "content": {} } });
     assert_eq!((&asked.params()["taskId"], &asked.params()["inputResponses"]), (&json!("t"), &answers));
-    // It may take a moment until the task is seen to have its answer, and an answer that got lost is sent again.
+    // The task may show its question for a moment after the answer, and an answer that got lost is sent again.
     asked.fail(RpcError::of(Reason::BackendUnavailable, "a moment"));
     let again = world.server.expect("tasks/update").await;
     assert_eq!(again.params()["inputResponses"], answers);

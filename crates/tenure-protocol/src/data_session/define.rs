@@ -1,6 +1,6 @@
-//! The macros that define the types: two dialects have the same ones under other names.
+//! The macros that define the types, because two dialects have the same types with different names on the wire.
 
-/// Types that are read and written as JSON, and can tell their schema.
+/// Types that are read and written as JSON and have a JSON schema.
 macro_rules! model {
     ($($item:item)*) => {
         $(
@@ -11,14 +11,14 @@ macro_rules! model {
     };
 }
 
-/// The request of a method and its response; what is in them is defined elsewhere.
+/// The request and the response of a method. The types of the params and of the result are defined elsewhere.
 macro_rules! method {
     ($name:tt: $method:ident, $request:ident($params:ident), $response:ident($result:ident)) => {
         $crate::data_session::model! {
             #[doc = concat!("The name of the method `", $name, "`.")]
             #[derive(Copy, Eq)]
             pub enum $method {
-                /// It has no other.
+                /// The only name.
                 #[serde(rename = $name)]
                 Name,
             }
@@ -31,7 +31,7 @@ macro_rules! method {
                 pub id: $crate::data_session::RequestId,
                 /// The method.
                 pub method: $method,
-                /// What is asked for.
+                /// The params.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub params: Option<$params>,
             }
@@ -42,7 +42,7 @@ macro_rules! method {
                 pub jsonrpc: $crate::data_session::Jsonrpc,
                 /// The request's id.
                 pub id: $crate::data_session::RequestId,
-                /// What came of it.
+                /// The result.
                 pub result: $result,
             }
         }
@@ -61,18 +61,18 @@ macro_rules! dialect {
         pub const KEY: &str = $key;
 
         $crate::data_session::model! {
-            /// What a client sends back with every request. Its id is enough.
+            /// The cookie that a client sends back with every request. The id alone is enough.
             pub struct Cookie {
                 /// The session's id.
                 #[serde(rename = $id)]
                 pub id: Secret,
-                /// Until when the client may count on it, if it is not used again (RFC 3339).
+                /// When the session ends if it is not used again (RFC 3339).
                 #[serde(default, rename = $expiry, skip_serializing_if = "Option::is_none")]
                 pub expiry: Option<String>,
-                /// What the client carries for the server, sealed.
+                /// Sealed state that the client keeps for the server.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub state: Option<Secret>,
-                /// What else the client was told of the session.
+                /// Other members of the cookie.
                 #[serde(flatten)]
                 pub other: Other,
             }
@@ -80,7 +80,7 @@ macro_rules! dialect {
             /// The metadata of a request or of a result.
             #[derive(Default)]
             pub struct Meta {
-                /// The cookie; `null` in a result takes it back.
+                /// The cookie; `null` in a result withdraws it.
                 #[serde(
                     default,
                     rename = $key,
@@ -88,7 +88,7 @@ macro_rules! dialect {
                     skip_serializing_if = "Option::is_none"
                 )]
                 pub cookie: Option<Option<Cookie>>,
-                /// What else stands there.
+                /// Other members.
                 #[serde(flatten)]
                 pub other: Other,
             }
@@ -98,18 +98,18 @@ macro_rules! dialect {
                 /// Its id.
                 #[serde(rename = $id)]
                 pub id: Secret,
-                /// Until when its client may count on it, if it is not used again (RFC 3339).
+                /// When it ends if it is not used again (RFC 3339).
                 #[serde(default, rename = $expiry, skip_serializing_if = "Option::is_none")]
                 pub expiry: Option<String>,
-                /// The data of the hints with which it was made.
+                /// The data of the hints with which it was created.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub data: Option<serde_json::Value>,
             }
 
-            /// What a session is made from.
+            /// The params of `create`.
             #[derive(Default)]
             pub struct CreateRequestParams {
-                /// What the client says of it.
+                /// Hints for the new session.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub hints: Option<Hints>,
                 /// Metadata.
@@ -117,13 +117,13 @@ macro_rules! dialect {
                 pub meta: Option<Meta>,
             }
 
-            /// Which session is meant: the one with this id, or else that of the cookie.
+            /// The params of a method for one session: the one with this id, or else that of the cookie.
             #[derive(Default)]
             pub struct NamedRequestParams {
                 /// The session's id.
                 #[serde(default, rename = $id, skip_serializing_if = "Option::is_none")]
                 pub id: Option<Secret>,
-                /// What the client says of a copy.
+                /// Hints for a copy.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub hints: Option<Hints>,
                 /// Metadata.
@@ -131,7 +131,7 @@ macro_rules! dialect {
                 pub meta: Option<Meta>,
             }
 
-            /// Which page of a list is meant.
+            /// The params of `list`.
             #[derive(Default)]
             pub struct ListRequestParams {
                 /// The last page's `nextCursor`; without it, the first page.
@@ -142,18 +142,18 @@ macro_rules! dialect {
                 pub meta: Option<Meta>,
             }
 
-            /// A session that was made or found, with its cookie.
+            /// A session that was created or found, with its cookie.
             pub struct SessionResult {
                 /// The session.
                 #[serde(flatten)]
                 pub session: Session,
-                /// Of one that was asked to be recovered: whether it had expired.
+                /// In the answer to `recover`: whether the session had expired.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub recovered: Option<bool>,
                 /// Metadata, with the cookie.
                 #[serde(rename = "_meta")]
                 pub meta: Meta,
-                /// What the revision adds to results.
+                /// Other members, which the revision adds to results.
                 #[serde(flatten)]
                 pub other: Other,
             }
@@ -165,7 +165,7 @@ macro_rules! dialect {
                 /// Metadata, with `null` for the cookie.
                 #[serde(rename = "_meta")]
                 pub meta: Meta,
-                /// What the revision adds to results.
+                /// Other members, which the revision adds to results.
                 #[serde(flatten)]
                 pub other: Other,
             }
@@ -174,13 +174,13 @@ macro_rules! dialect {
             pub struct ListResult {
                 /// The sessions.
                 pub sessions: Vec<Session>,
-                /// Where the next page begins; nothing if this was the last.
+                /// The cursor of the next page; absent on the last page.
                 #[serde(default, rename = "nextCursor", skip_serializing_if = "Option::is_none")]
                 pub next_cursor: Option<String>,
                 /// Metadata.
                 #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
                 pub meta: Option<Meta>,
-                /// What the revision adds to results.
+                /// Other members, which the revision adds to results.
                 #[serde(flatten)]
                 pub other: Other,
             }
@@ -188,21 +188,21 @@ macro_rules! dialect {
             /// Any request for a method of data sessions.
             #[serde(untagged)]
             pub enum ClientRequest {
-                /// Makes a session.
+                /// Creates a session.
                 Create(CreateRequest),
-                /// Finds one.
+                /// Finds a session.
                 Resume(ResumeRequest),
-                /// Ends one.
+                /// Ends a session.
                 Delete(DeleteRequest),
-                /// Lists the caller's.
+                /// Lists the caller's sessions.
                 List(ListRequest),
-                /// Brings one back that has expired and is still kept.
+                /// Brings back a session that has expired and is still kept.
                 Recover(RecoverRequest),
-                /// Copies one.
+                /// Copies a session.
                 Fork(ForkRequest),
             }
 
-            /// Any answer of a method of data sessions.
+            /// The result of any method of data sessions.
             #[serde(untagged)]
             pub enum ServerResult {
                 /// Of `create`, `resume`, `recover` and `fork`.

@@ -6,26 +6,26 @@ use super::{Other, Secret, method, model, or_null};
 pub const KEY: &str = "io.modelcontextprotocol/session";
 
 model! {
-    /// What a server offers, as `capabilities.sessions`.
+    /// A server's offer, in `capabilities.sessions`.
     #[derive(Default)]
     pub struct Capability {
-        /// There is nothing to say yet.
+        /// No members are defined yet.
         #[serde(flatten)]
         pub other: Other,
     }
 
-    /// A session, and what a client sends back of it; its id is enough.
+    /// A session, which the client sends back as its cookie; the id alone is enough.
     pub struct Cookie {
         /// The session's id.
         #[serde(rename = "sessionId")]
         pub id: Secret,
-        /// Until when the client may count on it, if it is not used again (RFC 3339).
+        /// When the session ends if it is not used again (RFC 3339).
         #[serde(default, rename = "expiresAt", skip_serializing_if = "Option::is_none")]
         pub expiry: Option<String>,
-        /// What the client carries for the server, sealed.
+        /// Sealed state that the client keeps for the server.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub state: Option<Secret>,
-        /// What else the client was told of the session.
+        /// Other members of the cookie.
         #[serde(flatten)]
         pub other: Other,
     }
@@ -33,7 +33,7 @@ model! {
     /// The metadata of a request or of a result.
     #[derive(Default)]
     pub struct Meta {
-        /// The cookie; `null` in a result takes it back, and absence says that nothing changed.
+        /// The cookie; `null` in a result withdraws it, and absence means that nothing changed.
         #[serde(
             default,
             rename = "io.modelcontextprotocol/session",
@@ -41,12 +41,12 @@ model! {
             skip_serializing_if = "Option::is_none"
         )]
         pub cookie: Option<Option<Cookie>>,
-        /// What else stands there.
+        /// Other members.
         #[serde(flatten)]
         pub other: Other,
     }
 
-    /// What a session is made from: nothing. It must not carry a cookie.
+    /// The params of `create`, which must not carry a cookie.
     #[derive(Default)]
     pub struct CreateRequestParams {
         /// Metadata.
@@ -54,7 +54,7 @@ model! {
         pub meta: Option<Meta>,
     }
 
-    /// Which session is meant: that of the cookie.
+    /// The params of `delete`, which names the session by its cookie.
     #[derive(Default)]
     pub struct DeleteRequestParams {
         /// Metadata, with the cookie.
@@ -62,11 +62,11 @@ model! {
         pub meta: Option<Meta>,
     }
 
-    /// A session that was made.
+    /// A session that was created.
     pub struct CreateResult {
         /// The session.
         pub session: Cookie,
-        /// What the revision adds to results.
+        /// Other members, which the revision adds to results.
         #[serde(flatten)]
         pub other: Other,
     }
@@ -74,7 +74,7 @@ model! {
     /// A session is deleted.
     #[derive(Default)]
     pub struct DeleteResult {
-        /// What the revision adds to results.
+        /// Other members, which the revision adds to results.
         #[serde(flatten)]
         pub other: Other,
     }
@@ -82,13 +82,13 @@ model! {
     /// Any request for a method of data sessions.
     #[serde(untagged)]
     pub enum ClientRequest {
-        /// Makes a session.
+        /// Creates a session.
         Create(CreateRequest),
-        /// Ends one.
+        /// Ends a session.
         Delete(DeleteRequest),
     }
 
-    /// Any answer of a method of data sessions.
+    /// The result of any method of data sessions.
     #[serde(untagged)]
     pub enum ServerResult {
         /// Of `create`.

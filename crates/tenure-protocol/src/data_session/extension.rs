@@ -13,9 +13,9 @@ dialect! {
 }
 
 model! {
-    /// What a server offers, as `capabilities.extensions["dev.tenure/sessions"]`. A client declares an empty object.
+    /// A server's offer, in `capabilities.extensions["dev.tenure/sessions"]`. A client declares an empty object.
     pub struct Capability {
-        /// The last words of the methods that there are.
+        /// The methods that the server has, each by the last part of its name.
         pub features: Vec<String>,
         /// Which tools need a session.
         pub required: Need,

@@ -1,9 +1,10 @@
-//! Every message about data sessions: for each method its request, the params, the result, and the response (A16.51).
+//! The types of every message about data sessions: for each method its request, params, result and response (A16.51).
 //!
-//! Three dialects say the same with other names: [`strawman`] and [`draft`] in a session, [`extension`] in revision
-//! 2026-07-28, which has no sessions. Which words mean what is told in `docs/data-sessions.md`. What MCP leaves open (the
-//! metadata of requests and results, and results themselves) has a member `other`, which keeps what is not about data
-//! sessions.
+//! Three dialects have the same messages under different names: [`strawman`] and [`draft`] in a session,
+//! [`extension`] in revision 2026-07-28, which has no sessions. `docs/data-sessions.md` explains the names. Where MCP
+//! allows further members (in results and in the metadata of requests and results), the field `other` keeps those
+//! that are not about data sessions. The doc comments of the types are also the descriptions in
+//! `docs/data-sessions.schema.json`.
 
 mod define;
 pub mod draft;
@@ -43,13 +44,13 @@ model! {
         Text(String),
     }
 
-    /// What a client says of a session that it makes.
+    /// Hints of a client for a new session.
     #[derive(Default)]
     pub struct Hints {
         /// A name for it, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub label: Option<String>,
-        /// Whatever the client wants to have back with it; the server may begin the session with it.
+        /// Data that the client gets back with the session; the server may start the session with it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub data: Option<Value>,
     }
@@ -60,16 +61,16 @@ model! {
     pub enum Need {
         /// None.
         None,
-        /// Those that say so; see [`ToolMeta`].
+        /// Those that declare it; see [`ToolMeta`].
         Some,
         /// All.
         All,
     }
 
-    /// What the metadata of a tool says of sessions.
+    /// The part of the metadata of a tool that is about sessions.
     #[derive(Eq)]
     pub struct ToolMeta {
-        /// It cannot be called without one.
+        /// The tool cannot be called without a session.
         #[serde(rename = "sessionRequired")]
         pub session_required: bool,
     }
@@ -78,9 +79,9 @@ model! {
     pub struct ErrorResponse {
         /// The version of JSON-RPC.
         pub jsonrpc: Jsonrpc,
-        /// The request's.
+        /// The id of the request.
         pub id: RequestId,
-        /// Why.
+        /// The error.
         pub error: ErrorBody,
     }
 
@@ -88,21 +89,21 @@ model! {
     pub struct ErrorBody {
         /// By dialect: −32002; −32043 and −32044; −31043 and −31044. Others are those of JSON-RPC.
         pub code: i64,
-        /// For people.
+        /// The text for people.
         pub message: String,
-        /// For programs.
+        /// The data for programs.
         pub data: Refusal,
     }
 
-    /// Why a request was refused, in words for programs.
+    /// Why a request was refused, for programs.
     pub struct Refusal {
         /// Such as `session_required`, `session_not_found`, `session_expired`, `session_deleted`, `session_revoked`, or
         /// the same with `data_` in front in revision 2026-07-28.
         pub reason: String,
-        /// The session that was named.
+        /// The session that the request named.
         #[serde(default, rename = "sessionId", skip_serializing_if = "Option::is_none")]
         pub session_id: Option<Secret>,
-        /// What else there is to say.
+        /// Other members.
         #[serde(flatten)]
         pub other: Other,
     }
@@ -121,7 +122,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads a member that may be `null`, which is something else than not to be there.
+/// Reads a member that may be `null`, so that `null` and absence are different values.
 fn or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }

@@ -1,4 +1,4 @@
-//! All shapes in one JSON Schema, made from the types.
+//! Generates one JSON Schema of all messages from the types.
 
 use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::{ErrorResponse, ToolMeta, draft, extension, strawman};
 
-/// The shapes of every message about data sessions. A definition is called by its dialect and its type, such as
-/// `strawman.CreateRequest`; those that all dialects share have no dialect in front.
+/// The schema of every message about data sessions. The name of a definition is its dialect and its type, such as
+/// `strawman.CreateRequest`; definitions that all dialects share have no dialect in their name.
 pub fn schema() -> Value {
     let mut all = Map::new();
     add(&mut all, "", |generator| {
@@ -15,7 +15,7 @@ pub fn schema() -> Value {
         define::<ToolMeta>(generator);
     });
     let shared: Vec<String> = all.keys().cloned().chain(["Hints", "Need"].map(str::to_owned)).collect();
-    // A macro, because each dialect has types of its own under the same names.
+    // A macro, because each dialect has its own types with the same names.
     macro_rules! dialect {
         ($dialect:ident: $($of:ident),*) => {
             let prefix = concat!(stringify!($dialect), ".");

@@ -8,12 +8,12 @@ dialect! {
 }
 
 model! {
-    /// What a server offers, as `capabilities.experimental.session`.
+    /// A server's offer, in `capabilities.experimental.session`.
     pub struct Capability {
         /// The version, if the server names one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub version: Option<u64>,
-        /// The last words of the methods that there are.
+        /// The methods that the server has, each by the last part of its name.
         pub features: Vec<String>,
         /// Which tools need a session.
         pub required: Need,

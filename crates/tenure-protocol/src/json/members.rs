@@ -1,17 +1,16 @@
-//! Looks at the members of a JSON object without reading their values.
+//! Finds members of a JSON object without parsing their values.
 //!
-//! A name that stands twice is said, not resolved: whoever reads the same text in front of us or behind us may take
-//! the other one.
+//! A repeated name is reported, not resolved: a proxy in front of us or a server behind us may read the other value.
 
 use std::borrow::Cow;
 
 use crate::json::scan;
 
-/// A value as it was written.
+/// The text of a value, as the sender wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Raw<'a>(&'a str);
+pub struct WrittenValue<'a>(&'a str);
 
-impl<'a> Raw<'a> {
+impl<'a> WrittenValue<'a> {
     /// Its text.
     pub fn get(self) -> &'a str {
         self.0
@@ -19,22 +18,22 @@ impl<'a> Raw<'a> {
 }
 
 /// A member's name, and its value.
-pub type Member<'a> = (Cow<'a, str>, Raw<'a>);
+pub type RawMember<'a> = (Cow<'a, str>, WrittenValue<'a>);
 
-/// What an object has under a name.
+/// The result of a search for a name in an object.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
-    /// Nothing; or it is no object.
+pub enum MemberLookup<'a> {
+    /// No such member, or the text is not an object.
     Absent,
     /// A value.
-    One(Raw<'a>),
-    /// More than one value, or one that not everybody finds there.
+    One(WrittenValue<'a>),
+    /// More than one value, or one that only some readers find.
     Twice,
 }
 
-impl<'a> Found<'a> {
-    /// The value, if there is one and it is not null.
-    pub fn value(self) -> Option<Raw<'a>> {
+impl<'a> MemberLookup<'a> {
+    /// The value, if there is exactly one and it is not null.
+    pub fn value(self) -> Option<WrittenValue<'a>> {
         match self {
             Self::One(value) if value.get() != "null" => Some(value),
             Self::One(_) | Self::Absent | Self::Twice => None,
@@ -42,67 +41,69 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The members in their order; `None` if it is no object, or has a name that is no text.
-pub fn read(object: &[u8]) -> Option<Vec<Member<'_>>> {
+/// The members in their order; `None` if the text is not an object, or a name is not valid text.
+pub fn read(object: &[u8]) -> Option<Vec<RawMember<'_>>> {
     let mut members = Vec::new();
     scan::each(std::str::from_utf8(object).ok()?, |name, value| {
-        members.push((name, Raw(value)));
+        members.push((name, WrittenValue(value)));
         Some(())
     })?;
     Some(members)
 }
 
-/// What the object has under a name.
-pub fn find<'a>(object: &'a [u8], name: &str) -> Found<'a> {
-    find_by(object, |other| (other == name).then_some(Taken::Surely))
+/// Finds a member by its exact name.
+pub fn find<'a>(object: &'a [u8], name: &str) -> MemberLookup<'a> {
+    find_by(object, |other| (other == name).then_some(NameMatch::Surely))
 }
 
-/// The same in what a client sent. What a server may take for it, although it is written otherwise, is one too many:
-/// nobody can tell what that server will go by.
-pub fn find_sent<'a>(object: &'a [u8], name: &str) -> Found<'a> {
+/// Finds a member in an object that a client sent. A member whose name some server takes for this one (see
+/// [`is_taken_for`]) counts as a repetition, because it is unknown which of the two that server uses.
+pub fn find_sent<'a>(object: &'a [u8], name: &str) -> MemberLookup<'a> {
     find_by(object, |other| match other == name {
-        true => Some(Taken::Surely),
-        false => is_taken_for(other, name).then_some(Taken::Perhaps),
+        true => Some(NameMatch::Surely),
+        false => is_taken_for(other, name).then_some(NameMatch::Perhaps),
     })
 }
 
-/// Whether some reader takes one name for the other. Those of Go mind neither case nor letters that become one of ASCII
-/// with their case.
+/// Whether some JSON reader takes `written` for `name`. Readers in Go ignore case, also for letters such as `ſ` that
+/// become an ASCII letter when their case changes.
 pub fn is_taken_for(written: &str, name: &str) -> bool {
     let folded = |text: &str| text.to_lowercase().to_uppercase();
     written.eq_ignore_ascii_case(name) || (!written.is_ascii() && folded(written) == folded(name))
 }
 
-/// Who takes a name for another.
-enum Taken {
+/// Which readers take a name for the one that is searched.
+enum NameMatch {
+    /// All of them.
     Surely,
+    /// Some of them.
     Perhaps,
 }
 
-fn find_by(object: &[u8], is_it: impl Fn(&str) -> Option<Taken>) -> Found<'_> {
-    let mut found = Found::Absent;
+fn find_by(object: &[u8], is_it: impl Fn(&str) -> Option<NameMatch>) -> MemberLookup<'_> {
+    let mut found = MemberLookup::Absent;
     let text = std::str::from_utf8(object).unwrap_or_default();
     let whole = scan::each_as_written(text, |_, other, value| {
-        // With half of a surrogate pair a name is no text, but JSON, and other readers take it. It must not keep
-        // the others from being found.
+        // A name with half of a surrogate pair is valid JSON but not valid text. Other readers accept the object, so
+        // the search must go on to the other members.
         match (other.and_then(|other| is_it(&other)), found) {
             (None, _) => {}
-            (Some(Taken::Surely), Found::Absent) => found = Found::One(Raw(value)),
-            (Some(_), _) => found = Found::Twice,
+            (Some(NameMatch::Surely), MemberLookup::Absent) => found = MemberLookup::One(WrittenValue(value)),
+            (Some(_), _) => found = MemberLookup::Twice,
         }
         Some(())
     });
-    // What is no object has no members, whatever could be taken for some.
-    whole.map_or(Found::Absent, |()| found)
+    // If the scan failed, the text is not an object, and what was found so far does not count.
+    whole.map_or(MemberLookup::Absent, |()| found)
 }
 
-/// Whether a name stands twice.
-pub fn repeat(members: &[Member<'_>]) -> bool {
-    /// So many are looked through faster than they are sorted.
+/// Whether a name is repeated.
+pub fn repeat(members: &[RawMember<'_>]) -> bool {
+    /// Up to here, comparing all pairs is faster than sorting.
     const FEW: usize = 16;
     if members.len() <= FEW {
         let is_among =
-            |(at, (name, _)): (usize, &Member<'_>)| members[..at].iter().any(|(other, _)| other == name);
+            |(at, (name, _)): (usize, &RawMember<'_>)| members[..at].iter().any(|(other, _)| other == name);
         return members.iter().enumerate().any(is_among);
     }
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
@@ -117,9 +118,9 @@ mod tests {
     #[test]
     fn a_member_is_found_whatever_way_it_is_written() {
         let found = |object: &'static str| match find(object.as_bytes(), "a/b") {
-            Found::Absent => "absent",
-            Found::One(value) => value.get(),
-            Found::Twice => "twice",
+            MemberLookup::Absent => "absent",
+            MemberLookup::One(value) => value.get(),
+            MemberLookup::Twice => "twice",
         };
         let table = [
             (r#"{"a/b": [1, 2] }"#, "[1, 2]"),
@@ -128,7 +129,7 @@ mod tests {
             (r#"{"a/b":1,"a\/b":1}"#, "twice"),
             (r#"{"a/b":1,"x":0,"a/b":1,"a/b":1}"#, "twice"),
             (r#"{"x":{"a/b":1}}"#, "absent"),
-            // Names that are no text hide nothing.
+            // Names that are not valid text do not hide other members.
             (r#"{"\ud800":1,"a/b":2}"#, "2"),
             (r#"{"a/b":2,"\ud800":1}"#, "2"),
             (r#"{"a/b":1,"\ud800":1,"a\/b":2}"#, "twice"),

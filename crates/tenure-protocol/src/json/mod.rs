@@ -1,19 +1,19 @@
-//! JSON as bytes: values that stay the bytes they were, readers that find a member without building a tree, and one
+//! JSON as bytes: values kept as their original bytes, readers that find a member without building a tree, and an
 //! editor.
 //!
-//! Whose reading counts is a question of safety: a member that stands twice, or in another spelling, is read differently by
-//! different servers. [`members`] and [`outline`] say so instead of choosing.
+//! Two servers may read the same object differently if a member is repeated or is written in another case. An attacker
+//! could use that to pass a check, so [`members`] and [`outline`] report such members instead of choosing one.
 //!
-//! Reading order: [`RawJson`] (a value), [`scan`] (the cursor over an object), [`members`] (one member), [`outline`] (the members
-//! of params that every request is asked for), [`object`] (the editor), [`prefilter`] and [`swar`] (fast ways to see that there is
-//! nothing to find).
+//! Reading order: [`RawJson`] (a value), [`scan`] (the cursor over an object), [`members`] (one member), [`outline`]
+//! (the members of params that every request is read for), [`object`] (the editor), [`prefilter`] and [`swar`] (fast
+//! tests that a name or byte is not in a text).
 
-pub mod members;
-pub mod object;
-pub mod outline;
-pub mod prefilter;
 mod raw;
 pub mod scan;
+pub mod members;
+pub mod outline;
+pub mod object;
+pub mod prefilter;
 pub mod swar;
 
 pub use raw::RawJson;

@@ -1,8 +1,8 @@
-//! Changes members of JSON objects and elements of arrays in place: everything else stays the bytes it was,
-//! spaces and escapes included.
+//! The editor: changes members of JSON objects and elements of arrays, and keeps all other bytes, spaces and escapes
+//! included.
 //!
-//! In: the text of one JSON value. Out: the same text where nothing was changed, else a text in which only the
-//! changed members differ. Of members that stand twice the last one counts, and a change leaves only one.
+//! In: the text of one JSON value. Out: the same text if nothing was changed, else a text in which only the changed
+//! members differ. Of a repeated member the last one counts, and a change leaves only one.
 
 use std::borrow::Cow;
 
@@ -12,74 +12,79 @@ use serde_json::value::RawValue;
 
 use crate::json::{RawJson, scan};
 
-/// An object: its members in their order, values unread.
+/// An object: its members in their order, values not parsed, and the changes to write.
 #[derive(Debug)]
 pub struct Object<'a> {
     text: &'a str,
-    members: Vec<Member<'a>>,
+    members: Vec<ObjectMember<'a>>,
     added: Vec<(&'static str, Cow<'a, str>)>,
     changed: bool,
 }
 
 #[derive(Debug)]
-struct Member<'a> {
+struct ObjectMember<'a> {
     name: Cow<'a, str>,
-    /// Where its name starts.
+    /// The offset of its name.
     start: usize,
     value: &'a str,
-    fate: Fate<'a>,
+    edit: MemberEdit<'a>,
 }
 
 #[derive(Debug)]
-enum Fate<'a> {
+enum MemberEdit<'a> {
     Stays,
     Becomes(Cow<'a, str>),
     Goes,
 }
 
 impl<'a> Object<'a> {
-    /// Reads the members; `None` if the value is no object.
+    /// Reads the members; `None` if the value is not an object.
     pub fn read(text: &'a str) -> Option<Self> {
         let mut members = Vec::new();
         scan::each_as_written(text, |written, name, value| {
-            members.push(Member { name: name?, start: offset(text, written), value, fate: Fate::Stays });
+            members.push(ObjectMember {
+                name: name?,
+                start: offset(text, written),
+                value,
+                edit: MemberEdit::Stays,
+            });
             Some(())
         })?;
         Some(Self { text, members, added: Vec::new(), changed: false })
     }
 
-    /// The value of a member as it was read, whatever was changed since.
+    /// The value of a member as it was read, without later changes.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.members.iter().rev().find(|member| member.name == name).map(|member| member.value)
     }
 
-    /// All names and values as they were read.
+    /// All names and values as they were read, without later changes.
     pub fn members(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.members.iter().map(|member| (&*member.name, member.value))
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub fn remove(&mut self, name: &str) {
         for member in self.members.iter_mut().filter(|member| member.name == name) {
-            member.fate = Fate::Goes;
+            member.edit = MemberEdit::Goes;
             self.changed = true;
         }
     }
 
-    /// Puts a member in place: where it stood, or else at the end.
+    /// Sets a member: in its old position, or else at the end.
     pub fn set(&mut self, name: &'static str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         self.added.retain(|(added, _)| *added != name);
         self.remove(name);
         self.changed = true;
         match self.members.iter_mut().rev().find(|member| member.name == name) {
-            Some(member) => member.fate = Fate::Becomes(value),
+            Some(member) => member.edit = MemberEdit::Becomes(value),
             None => self.added.push((name, value)),
         }
     }
 
-    /// Changes a member that is an object, and takes it out if nothing is left of what was not empty before. A
-    /// member that is absent or no object stays as it is.
+    /// Changes a member that is an object, and removes it if the change left it empty. A member that is absent or not
+    /// an object is not changed.
     pub fn within(&mut self, name: &'static str, change: impl FnOnce(&mut Object<'a>)) {
         let Some(mut inner) = self.get(name).and_then(Object::read) else {
             return;
@@ -95,11 +100,11 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Changes the values of members, whatever they are called: `None` leaves one as it is.
+    /// Changes the values of all members; `None` keeps a value.
     pub fn each_member(&mut self, mut change: impl FnMut(&'a str) -> Option<String>) {
         for member in &mut self.members {
             if let Some(value) = change(member.value) {
-                member.fate = Fate::Becomes(value.into());
+                member.edit = MemberEdit::Becomes(value.into());
                 self.changed = true;
             }
         }
@@ -107,7 +112,7 @@ impl<'a> Object<'a> {
 
     /// Whether no member is left.
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.members.iter().all(|member| matches!(member.fate, Fate::Goes))
+        self.added.is_empty() && self.members.iter().all(|member| matches!(member.edit, MemberEdit::Goes))
     }
 
     /// The object's text: the one that was read, if nothing was changed.
@@ -119,13 +124,13 @@ impl<'a> Object<'a> {
             start: member.start,
             value: offset(self.text, member.value),
             end: offset(self.text, member.value) + member.value.len(),
-            fate: member.fate,
+            edit: member.edit,
         });
         rewrite(self.text, '{', spans.collect(), &self.added).into()
     }
 }
 
-/// Changes the elements of an array: `None` leaves one as it is. What is no array stays as it is.
+/// Changes the elements of an array; `None` keeps an element. A text that is not an array is returned unchanged.
 pub fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<String>) -> Cow<'a, str> {
     let Some(elements) = elements(text) else {
         return text.into();
@@ -133,26 +138,26 @@ pub fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<String>
     let mut changed = false;
     let spans = elements.into_iter().map(|element| {
         let start = offset(text, element);
-        let fate = change(element).map_or(Fate::Stays, |new| Fate::Becomes(new.into()));
-        changed |= matches!(fate, Fate::Becomes(_));
-        Span { start, value: start, end: start + element.len(), fate }
+        let edit = change(element).map_or(MemberEdit::Stays, |new| MemberEdit::Becomes(new.into()));
+        changed |= matches!(edit, MemberEdit::Becomes(_));
+        Span { start, value: start, end: start + element.len(), edit }
     });
     let spans: Vec<_> = spans.collect();
     if changed { rewrite(text, '[', spans, &[]).into() } else { text.into() }
 }
 
-/// The elements of an array, unread; `None` if the value is none.
+/// The elements of an array, not parsed; `None` if the value is not an array.
 pub fn elements(text: &str) -> Option<Vec<&str>> {
     let Elements(elements) = serde_json::from_str(text).ok()?;
     Some(elements.into_iter().map(RawValue::get).collect())
 }
 
-/// A piece of an object or array: a name and a value, or a value alone.
+/// The position of one member or element: `start` is that of the name, or of the value if there is no name.
 struct Span<'a> {
     start: usize,
     value: usize,
     end: usize,
-    fate: Fate<'a>,
+    edit: MemberEdit<'a>,
 }
 
 fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: &[(&'static str, Cow<'_, str>)]) -> String {
@@ -163,20 +168,20 @@ fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: &[(&'static str,
     let mut written = String::with_capacity(text.len() + 64 + grown);
     written.push_str(&text[..head]);
     let mut empty = true;
-    // The gap in front of a piece holds its comma; the first piece that stays has none.
+    // The gap in front of a span holds its comma; the first span that is kept is written without its gap.
     let mut gap = head..head;
     for span in spans {
         gap.end = span.start;
         let next = span.end;
-        if !matches!(span.fate, Fate::Goes) {
+        if !matches!(span.edit, MemberEdit::Goes) {
             if !empty {
                 written.push_str(&text[gap]);
             }
             empty = false;
             written.push_str(&text[span.start..span.value]);
-            match &span.fate {
-                Fate::Becomes(value) => written.push_str(value),
-                Fate::Stays | Fate::Goes => written.push_str(&text[span.value..span.end]),
+            match &span.edit {
+                MemberEdit::Becomes(value) => written.push_str(value),
+                MemberEdit::Stays | MemberEdit::Goes => written.push_str(&text[span.value..span.end]),
             }
         }
         gap = next..next;
@@ -194,12 +199,12 @@ fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: &[(&'static str,
     written
 }
 
-/// The text of a value; empty, and so nothing that any rule knows, if it is not UTF-8.
+/// The text of a value; empty if it is not UTF-8, so that no rule finds anything in it.
 pub fn text(json: &RawJson) -> &str {
     std::str::from_utf8(json.bytes()).unwrap_or_default()
 }
 
-/// What became of a value: itself, without copying, if its text is still the same.
+/// The edited value: a slice of the old one, not a copy, if its text is unchanged.
 pub fn kept(json: &RawJson, text: Cow<'_, str>) -> RawJson {
     match text {
         Cow::Borrowed(text) => part(json, text),
@@ -222,16 +227,16 @@ pub fn part(json: &RawJson, text: &str) -> RawJson {
 /// A text as a JSON string.
 pub fn quoted(text: &str) -> String {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-    // Nearly nothing that is quoted here needs more than its marks.
+    // Nearly every text needs only its quotes.
     match text.bytes().all(is_plain) {
         true => ["\"", text, "\""].concat(),
         false => serde_json::Value::from(text).to_string(),
     }
 }
 
-/// What a JSON string says; `None` if it is none.
+/// The content of a JSON string; `None` if the text is not a JSON string.
 pub fn unquoted(text: &str) -> Option<Cow<'_, str>> {
-    serde_json::from_str(text).ok().map(|Name(name)| name)
+    serde_json::from_str(text).ok().map(|UnquotedText(name)| name)
 }
 
 /// Whether a value is an object.
@@ -250,9 +255,9 @@ fn offset(text: &str, part: &str) -> usize {
 
 struct Elements<'a>(Vec<&'a RawValue>);
 
-/// Borrowed unless it was written with escapes.
+/// The content of a JSON string, borrowed unless it has escapes.
 #[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+struct UnquotedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

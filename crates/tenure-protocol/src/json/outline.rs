@@ -1,5 +1,7 @@
-//! The members of params that everybody on a request's way looks for: whoever decides its era, data sessions, servers.
-//! They are found once, when the message is read.
+//! The members of params that several stages need: the choice of the era, data sessions and backends. They are found
+//! once, while the message is parsed.
+//!
+//! In: the params of a message. Out: an [`Outline`], or `None` if servers could read the params differently.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -11,7 +13,7 @@ use crate::keys::META_VERSION;
 
 static VERSION: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of(META_VERSION));
 
-/// The values of those members, as they stand.
+/// The raw values of those members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outline<'a> {
     /// The name of a tool or prompt.
@@ -24,12 +26,11 @@ pub struct Outline<'a> {
     pub misspelt: Option<&'a [u8]>,
 }
 
-/// The names that a server may read in another spelling too.
+/// The names that some servers also accept in another case.
 const READ_BY_SERVERS: [&str; 3] = ["name", "arguments", "_meta"];
 
 impl<'a> Outline<'a> {
-    /// The tool that a call names, if it names one; `None` if that is no text.
-    #[expect(clippy::option_option, reason = "what makes no sense, and no name")]
+    /// The tool that a call names, if it names one; `None` if the name is not a string.
     pub fn tool(&self) -> Option<Option<Cow<'a, str>>> {
         match self.name {
             None | Some(b"null") => Some(None),
@@ -37,8 +38,8 @@ impl<'a> Outline<'a> {
         }
     }
 
-    /// Looks for them. `None` if it is no object, or one of them stands twice, or is written so that only some servers
-    /// find it.
+    /// Finds the members. `None` if the text is not an object, or one of them is repeated, or is written so that only
+    /// some servers find it.
     pub(crate) fn read(object: &'a [u8]) -> Option<Self> {
         let mut found = Self::default();
         let mut cursor = Cursor::at_object(object)?;
@@ -65,72 +66,73 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Where they stand in a text, or that nobody has looked. Small, because every message has it.
+/// The positions of the members in the text of the params, as far as the parser noted them. Small, because every
+/// message has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Places {
-    name: Place,
-    arguments: Place,
-    meta: Place,
-    /// The version of the modern era stands in `_meta`.
+    name: MemberRange,
+    arguments: MemberRange,
+    meta: MemberRange,
+    /// `_meta` has the version of the modern era.
     pub(crate) says_version: bool,
-    seen: Seen,
+    looked_at: LookedAt,
 }
 
-/// Whether somebody has looked.
+/// How much of the params the parser has looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Seen {
+enum LookedAt {
     No,
-    /// But not at everything: it is long, or there is something to be looked at closely.
+    /// The ranges are not complete: a position does not fit in `u16`, or a name needs [`Outline::read`].
     Partly,
     #[default]
     Wholly,
 }
 
-/// From where to where. Nothing stands at the very beginning of an object, so that means nowhere.
+/// The start and end of a value. Offset 0 is always `{`, so 0 can mean "absent".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Place(u16, u16);
+struct MemberRange(u16, u16);
 
 impl Places {
     pub(crate) const UNKNOWN: Self = Self {
-        name: Place(0, 0),
-        arguments: Place(0, 0),
-        meta: Place(0, 0),
+        name: MemberRange(0, 0),
+        arguments: MemberRange(0, 0),
+        meta: MemberRange(0, 0),
         says_version: false,
-        seen: Seen::No,
+        looked_at: LookedAt::No,
     };
 
-    /// Notes where a member stands. `None` if it stands somewhere else too.
+    /// Notes the position of a member. `None` if the member is repeated.
     pub(crate) fn note(&mut self, name: &[u8], from: usize, to: usize) -> Option<()> {
-        let place = match name {
+        let range = match name {
             b"name" => &mut self.name,
             b"arguments" => &mut self.arguments,
             b"_meta" => &mut self.meta,
             other => {
                 let is_like = |name: &str| other.eq_ignore_ascii_case(name.as_bytes());
                 if other == b"meta" || !other.is_ascii() || READ_BY_SERVERS.into_iter().any(is_like) {
-                    self.seen = Seen::Partly;
+                    self.looked_at = LookedAt::Partly;
                 }
                 return Some(());
             }
         };
-        let is_first = *place == Place::default();
+        let is_first = *range == MemberRange::default();
         match (u16::try_from(from), u16::try_from(to)) {
-            (Ok(from), Ok(to)) => *place = Place(from, to),
+            (Ok(from), Ok(to)) => *range = MemberRange(from, to),
             _ => {
-                *place = Place(u16::MAX, u16::MAX);
-                self.seen = Seen::Partly;
+                *range = MemberRange(u16::MAX, u16::MAX);
+                self.looked_at = LookedAt::Partly;
             }
         }
         is_first.then_some(())
     }
 
-    /// The members of the object in which they were noted; `None` if nobody has looked at all of them.
+    /// The outline of the object whose positions were noted; `None` if the positions are not complete.
     pub(crate) fn outline<'a>(&self, object: &'a [u8]) -> Option<Outline<'a>> {
-        let at = |Place(from, to): Place| match from {
+        let at = |MemberRange(from, to): MemberRange| match from {
             0 => None,
             _ => object.get(usize::from(from)..usize::from(to)),
         };
-        (self.seen == Seen::Wholly).then(|| Outline {
+        (self.looked_at == LookedAt::Wholly).then(|| Outline {
             name: at(self.name),
             arguments: at(self.arguments),
             meta: at(self.meta),
@@ -138,11 +140,11 @@ impl Places {
         })
     }
 
-    /// Whether the version of the modern era can stand in the `_meta` of this object.
+    /// Whether the `_meta` of this object may have the version of the modern era; `false` is certain.
     pub(crate) fn may_say_version(&self, object: &[u8]) -> bool {
-        match self.seen {
-            Seen::Partly | Seen::Wholly => self.says_version,
-            Seen::No => VERSION.may_be_in(object),
+        match self.looked_at {
+            LookedAt::Partly | LookedAt::Wholly => self.says_version,
+            LookedAt::No => VERSION.may_be_in(object),
         }
     }
 }

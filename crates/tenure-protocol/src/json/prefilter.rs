@@ -1,11 +1,11 @@
-//! Whether a member's name can stand in a JSON text, told without reading the text.
+//! A substring search that tells, without parsing, that a member's name cannot be in a JSON text.
 //!
-//! Most messages have none of the members that matter only now and then, and are done with one look. To make what
-//! looks takes longer than to look, so it is made once for each name.
+//! Most messages have none of the rare members, and one search shows it. To build a searcher costs more than a
+//! search, so each name has one static [`Prefilter`].
 
 use memchr::memmem::Finder;
 
-/// A name to look for.
+/// A searcher for one name.
 #[derive(Debug)]
 pub struct Prefilter {
     name: Finder<'static>,
@@ -18,13 +18,13 @@ impl Prefilter {
         Self { name: Finder::new(name), has_slash: name.contains('/') }
     }
 
-    /// Whether the name may be that of a member somewhere in the text. It can be written in other ways, with escapes;
-    /// a text that has some is not judged.
+    /// Whether the name may be that of a member somewhere in the text; `false` is certain. A name can be written with
+    /// escapes, so a text with such escapes is always `true`.
     pub fn may_be_in(&self, text: &[u8]) -> bool {
         self.is_spelt_in(text) || self.may_be_disguised_in(text)
     }
 
-    /// Whether the name stands there, in quotes, as it is usually written.
+    /// Whether the name is there in quotes, without escapes.
     pub fn is_spelt_in(&self, text: &[u8]) -> bool {
         let length = self.name.needle().len();
         let quoted = |at: usize| {
@@ -33,7 +33,7 @@ impl Prefilter {
         self.name.find_iter(text).any(quoted)
     }
 
-    /// Only `\u` can stand for a letter, and only `\/` for a slash.
+    /// Whether an escape could hide the name: `\u` can replace any letter, `\/` a slash.
     fn may_be_disguised_in(&self, text: &[u8]) -> bool {
         let escaped = |at: usize| match text.get(at + 1) {
             Some(b'u') => true,

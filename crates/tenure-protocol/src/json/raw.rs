@@ -1,4 +1,4 @@
-//! JSON that stays the bytes it was.
+//! One JSON value, kept as its original bytes.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use crate::json::outline::{Outline, Places};
 #[derive(Clone)]
 pub struct RawJson {
     bytes: Bytes,
-    /// Where some of its members stand, if they were looked for when it was read.
+    /// The positions of some members, if the parser noted them.
     places: Places,
 }
 
@@ -18,12 +18,12 @@ impl RawJson {
     /// `{}`
     pub const EMPTY_OBJECT: Self = Self { bytes: Bytes::from_static(b"{}"), places: Places::UNKNOWN };
 
-    /// Takes bytes that the caller knows to be one JSON value, e.g. because it just wrote them.
+    /// Takes bytes that the caller knows to be one JSON value, for example because it just wrote them.
     pub fn trusted(bytes: impl Into<Bytes>) -> Self {
         Self { bytes: bytes.into(), places: Places::UNKNOWN }
     }
 
-    /// The same for an object whose members were looked for.
+    /// As `trusted`, for an object whose member positions the parser noted.
     pub(crate) fn with_places(bytes: Bytes, places: Places) -> Self {
         Self { bytes, places }
     }
@@ -38,12 +38,12 @@ impl RawJson {
     /// Writes a value as JSON.
     ///
     /// # Panics
-    /// When the value has no JSON form, e.g. a map with keys that are not strings.
+    /// When the value has no JSON form, for example a map with keys that are not strings.
     pub fn of(value: &impl serde::Serialize) -> Self {
         Self::trusted(serde_json::to_vec(value).expect("the value has a JSON form"))
     }
 
-    /// The same value in a buffer of its own, for whoever keeps it longer than the message it came in.
+    /// A copy in its own buffer, for a value that is kept longer than its message: a slice would keep the whole body.
     #[must_use]
     pub fn detached(&self) -> Self {
         Self { bytes: Bytes::copy_from_slice(&self.bytes), places: self.places }
@@ -54,13 +54,13 @@ impl RawJson {
         &self.bytes
     }
 
-    /// Whether the version of the modern era can stand in its `_meta`; `false` is for sure.
+    /// Whether its `_meta` may have the version of the modern era; `false` is certain.
     pub fn may_say_version(&self) -> bool {
         self.places.may_say_version(&self.bytes)
     }
 
-    /// The members of params that everybody on a request's way looks for. `None` if it is no object, or one of them
-    /// stands twice, or is written so that only some servers find it: nobody can tell what a server will make of it.
+    /// The members of params that several stages need. `None` if the value is not an object, or one of them is repeated
+    /// or written so that only some servers find it: then it is unknown which value the server will use.
     pub fn outline(&self) -> Option<Outline<'_>> {
         self.places.outline(&self.bytes).or_else(|| Outline::read(&self.bytes))
     }
@@ -71,7 +71,7 @@ impl RawJson {
     /// When the JSON does not fit the type.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
         match std::str::from_utf8(&self.bytes) {
-            // Checked once, instead of with every string in it.
+            // One UTF-8 check for the whole text, instead of one for every string in it.
             Ok(text) => serde_json::from_str(text),
             Err(_) => serde_json::from_slice(&self.bytes),
         }

@@ -1,8 +1,8 @@
-//! The members of a JSON object one after the other, their values unread.
+//! Iterates over the members of a JSON object without parsing their values.
 //!
-//! Nothing is checked twice: the text was read as JSON before, with the message it came in, and the end of a value is
-//! found by its marks alone. What cannot be told for sure is `None`
-//! all the same, since a guard that overlooks a member guards nothing.
+//! The text was checked as JSON together with its message, so the scan finds the end of a value only by quotes and
+//! brackets. It still returns `None` wherever the text is not as expected, because a check that misses a member
+//! protects nothing.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,14 +11,14 @@ use memchr::memchr2;
 
 use crate::json::swar;
 
-/// Shows every member of an object in its order: the name, borrowed unless it was written with escapes, and the value
-/// as it stands. `None` if it is no object, or as soon as `take` says so.
+/// Calls `take` for every member of an object in order, with the name (borrowed unless it has escapes) and the raw
+/// value. `None` if the text is not an object, or as soon as `take` returns `None`.
 pub fn each<'a>(object: &'a str, mut take: impl FnMut(Cow<'a, str>, &'a str) -> Option<()>) -> Option<()> {
     each_as_written(object, |_, name, value| take(name?, value))
 }
 
-/// The same with every name as it is written, in front of what it says: nothing if it is no text, since half a
-/// character can be written with escapes.
+/// As [`each`], with the raw name in front of the decoded one. The decoded name is `None` if its escapes are not valid
+/// text, such as half of a surrogate pair.
 pub fn each_as_written<'a>(
     object: &'a str,
     mut take: impl FnMut(&'a str, Option<Cow<'a, str>>, &'a str) -> Option<()>,
@@ -36,8 +36,8 @@ pub fn each_as_written<'a>(
     cursor.is_at_end().then_some(())
 }
 
-/// A place in an object, behind a `{`, a member, or a member's name. Everything that moves it on is `None` where the
-/// text is not what it should be.
+/// A position in an object: after its `{`, after a member, or after a member's name. All methods that move it return
+/// `None` where the text is not as expected.
 #[derive(Debug)]
 pub struct Cursor<'a> {
     text: &'a [u8],
@@ -45,15 +45,14 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Before the first member of an object.
+    /// A cursor in front of the first member of an object.
     pub fn at_object(object: &'a [u8]) -> Option<Self> {
         let object = object.trim_ascii_start();
         object.starts_with(b"{").then_some(Self { text: object, at: 1 })
     }
 
-    /// The name of the next member, borrowed unless it was written with escapes; nothing at the end of the object,
-    /// which is left then. `None` too if the name is no text.
-    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
+    /// The name of the next member, borrowed unless it has escapes; `Some(None)` at the end of the object, and then the
+    /// cursor is behind the `}`. `None` also if the name is not valid text.
     pub fn name(&mut self) -> Option<Option<Cow<'a, [u8]>>> {
         let Some((place, spelling)) = self.pass_name()? else { return Some(None) };
         let written = self.text.get(place)?;
@@ -63,19 +62,18 @@ impl<'a> Cursor<'a> {
         }))
     }
 
-    /// The value of the member whose name was last.
+    /// The value of the member whose name was read last.
     pub fn value(&mut self) -> Option<&'a [u8]> {
         let place = self.pass_value()?;
         self.text.get(place)
     }
 
-    /// Whether nothing more comes.
+    /// Whether only white space is left.
     pub fn is_at_end(&self) -> bool {
         self.text[self.at..].iter().all(u8::is_ascii_whitespace)
     }
 
-    /// Goes past the next name, and says where it stands with its quotation marks.
-    #[expect(clippy::option_option, reason = "what makes no sense, and no more members")]
+    /// Skips the next name and returns its range, quotes included.
     fn pass_name(&mut self) -> Option<Option<(Range<usize>, Spelling)>> {
         let start = past(self.text, self.at, b',')?;
         match self.text.get(start)? {
@@ -92,7 +90,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes past the next value, and says where it stands.
+    /// Skips the next value and returns its range.
     fn pass_value(&mut self) -> Option<Range<usize>> {
         let start = past(self.text, self.at, b':')?;
         self.at = end_of_value(self.text, start)?;
@@ -100,7 +98,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The value of a member of an object; `None` too if it is no object.
+/// The value of a member of an object; `None` also if the text is not an object.
 pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     let mut found = None;
     each(object, |key, value| {
@@ -112,7 +110,7 @@ pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     found
 }
 
-/// What a string says; `None` if it is no string.
+/// The content of a JSON string; `None` if the text is not a JSON string.
 pub fn unquoted(string: &str) -> Option<Cow<'_, str>> {
     let inner = inner(string)?;
     match memchr::memchr(b'\\', inner.as_bytes()) {
@@ -121,12 +119,12 @@ pub fn unquoted(string: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What stands between quotation marks.
+/// The text between the quotes.
 fn inner(string: &str) -> Option<&str> {
     string.strip_prefix('"')?.strip_suffix('"')
 }
 
-/// The first place from here on that is neither white space nor this mark.
+/// The first position from here on that is neither white space nor `mark`.
 fn past(bytes: &[u8], from: usize, mark: u8) -> Option<usize> {
     let mut at = from;
     while let Some(byte) = bytes.get(at)
@@ -143,7 +141,7 @@ enum Spelling {
     Escaped,
 }
 
-/// Where the string ends that begins here with its quotation mark.
+/// The end of the string whose opening quote is at `start`.
 fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
     let (mut at, mut spelling) = (start + 1, Spelling::Plain);
     loop {
@@ -151,12 +149,13 @@ fn end_of_string(bytes: &[u8], start: usize) -> Option<(usize, Spelling)> {
         if bytes[at] == b'"' {
             return Some((at + 1, spelling));
         }
-        // Whatever stands behind it belongs to it.
+        // A backslash: the next byte belongs to it.
         (at, spelling) = (at + 2, Spelling::Escaped);
     }
 }
 
-/// The first quotation mark or backslash. Most strings are short, and over before the search for long ones has begun.
+/// The first quote or backslash. The first 32 bytes are searched word by word: most strings are short, and `memchr`
+/// pays off only for long ones.
 fn next_mark(bytes: &[u8]) -> Option<usize> {
     const SHORT: usize = 32;
     let mut at = 0;
@@ -172,7 +171,7 @@ fn next_mark(bytes: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', &bytes[at..]).map(|found| at + found)
 }
 
-/// Where the value ends that begins here.
+/// The end of the value that begins at `start`.
 fn end_of_value(bytes: &[u8], start: usize) -> Option<usize> {
     match bytes.get(start)? {
         b'"' => end_of_string(bytes, start).map(|(end, _)| end),
@@ -242,7 +241,7 @@ mod tests {
         {
             assert!(members(other).is_none(), "{other}");
         }
-        // Half a character is a name to a parser that does not look at it, and to none that does.
+        // Half of a surrogate pair: only parsers that do not decode names accept it.
         assert!(members(r#"{"\ud800":1,"name":"x"}"#).is_none());
     }
 

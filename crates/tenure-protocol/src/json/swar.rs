@@ -1,22 +1,22 @@
-//! Eight bytes of a text at a time.
+//! SWAR: tests eight bytes of a text at once in one `u64`.
 
-/// A word of eight times the same byte.
+/// A word of eight equal bytes.
 pub const fn all(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// Has the highest bit of every byte that is less; above the first of them it may be set for others too, and the other
-/// bits are anything. `than` must not be more than 0x80.
+/// SWAR test: the lowest set 0x80 bit marks the first byte below `than`; higher 0x80 bits may be false positives, and
+/// the other bits have no meaning. `than` must not be above 0x80.
 pub const fn less(word: u64, than: u8) -> u64 {
     word.wrapping_sub(all(than)) & !word
 }
 
-/// The same for bytes that are this one.
+/// As [`less`], for bytes that are equal to `byte`.
 pub const fn equal(word: u64, byte: u8) -> u64 {
     less(word ^ all(byte), 1)
 }
 
-/// Which byte is the first that was found, of a word in the order of the text.
+/// The index of the first byte that [`less`] or [`equal`] marked, in a little-endian word.
 pub const fn first(found: u64) -> Option<usize> {
     match found & all(0x80) {
         0 => None,

@@ -1,4 +1,4 @@
-//! The members of a message, and what they make of it.
+//! The members of an envelope, and the decision which kind of message they form.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,21 +11,21 @@ use crate::message::{Malformed, Message, Notification, Request, Response, quick,
 use crate::method::Method;
 use crate::request_id::RequestId;
 
-/// The members of an envelope, unread. One that is `null` is there: a request with `"id": null` is malformed, one
-/// without an id is a notification.
+/// The members of an envelope as raw text. A member that is `null` counts as present: a request with `"id": null` is
+/// malformed, one without an id is a notification.
 #[derive(Debug, Default)]
-pub(super) struct Members<'a> {
+pub(super) struct EnvelopeMembers<'a> {
     pub(super) jsonrpc: Option<&'a str>,
     pub(super) id: Option<&'a str>,
     pub(super) method: Option<&'a str>,
     pub(super) params: Option<&'a str>,
     pub(super) result: Option<&'a str>,
     pub(super) error: Option<&'a str>,
-    /// Where the members of the params stand.
+    /// The positions of members of the params.
     pub(super) places: Places,
 }
 
-impl<'a> Members<'a> {
+impl<'a> EnvelopeMembers<'a> {
     /// Reads an object.
     pub(super) fn read(text: &'a str) -> Result<Self, Malformed> {
         quick::read(text).map_or_else(|| Self::read_fully(text), Ok)
@@ -33,7 +33,7 @@ impl<'a> Members<'a> {
 
     pub(super) fn read_fully(text: &'a str) -> Result<Self, Malformed> {
         #[derive(Deserialize)]
-        struct Raw<'a> {
+        struct EnvelopeFields<'a> {
             #[serde(borrow, default, deserialize_with = "present")]
             jsonrpc: Option<&'a RawValue>,
             #[serde(borrow, default, deserialize_with = "present")]
@@ -52,7 +52,7 @@ impl<'a> Members<'a> {
         ) -> Result<Option<&'a RawValue>, D::Error> {
             <&RawValue>::deserialize(from).map(Some)
         }
-        let read: Raw<'_> = serde_json::from_str(text).map_err(|error| {
+        let read: EnvelopeFields<'_> = serde_json::from_str(text).map_err(|error| {
             if error.is_data() { Malformed::Envelope("a member stands twice", None) } else { syntax(&error) }
         })?;
         Ok(Self {
@@ -66,7 +66,7 @@ impl<'a> Members<'a> {
         })
     }
 
-    /// The message that they are, in the body that they stand in.
+    /// The message that these members form. `body` is the text that they are slices of.
     pub(super) fn classify(self, body: &Bytes) -> Result<Message, Malformed> {
         let raw = |value: &str| body.slice_ref(value.as_bytes());
         let id = self.id.map(|id| RequestId::from_raw(raw(id)));

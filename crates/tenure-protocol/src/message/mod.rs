@@ -1,8 +1,9 @@
-//! The JSON-RPC envelope: read once, without building a tree of the rest.
+//! The JSON-RPC envelope: reads and writes messages without building a tree of their content.
 //!
-//! Params, results, errors and unknown members stay the bytes they were (`raw`); slices of the received body
-//! are lent out without copying. Nearly all messages are read in one pass (`quick`), which also finds those members of
-//! params that are wanted on the way (`outline`); what those are makes a message of them (`envelope`). Also the other way: complete messages are put together from raw parts.
+//! In: the bytes of a body. Out: a [`Message`] whose params, result or error are slices of that body, not copied.
+//! `quick` reads nearly all messages in one pass and notes where the members of params are that later code needs
+//! (`json::outline`); `envelope` decides from the members whether it is a request, a notification or a response. The
+//! `write_…` functions join raw parts into complete messages.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -16,23 +17,23 @@ use crate::request_id::RequestId;
 mod envelope;
 mod quick;
 
-use envelope::Members;
+use envelope::EnvelopeMembers;
 
-/// A request: something that wants an answer.
+/// A request, which needs an answer.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The sender's id for it.
     pub id: RequestId,
-    /// What is asked.
+    /// The method.
     pub method: Method,
     /// The arguments, unread.
     pub params: Option<RawJson>,
 }
 
-/// A notification: something that wants none.
+/// A notification, which gets no answer.
 #[derive(Clone, Debug)]
 pub struct Notification {
-    /// What is said.
+    /// The method.
     pub method: Method,
     /// The arguments, unread.
     pub params: Option<RawJson>,
@@ -53,20 +54,20 @@ pub type Reply = Result<RawJson, RpcError>;
 /// One JSON-RPC message.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// Wants an answer.
+    /// Needs an answer.
     Request(Request),
-    /// Wants none.
+    /// Gets no answer.
     Notification(Notification),
-    /// Is one.
+    /// Answers a request.
     Response(Response),
 }
 
-/// What one body may carry.
+/// The content of one body.
 #[derive(Clone, Debug)]
 pub enum Incoming {
     /// One message.
     One(Message),
-    /// An array; revision 2025-03-26 allows it. Its elements are not read yet: most sessions refuse it.
+    /// An array; only revision 2025-03-26 allows it. Its elements are not parsed yet, because most sessions refuse it.
     Batch(Vec<RawJson>),
 }
 
@@ -79,7 +80,7 @@ pub enum Malformed {
     Envelope(&'static str, Option<RequestId>),
 }
 
-/// The most messages one batch may have. Bounded while it is read: a small body can name millions.
+/// The most messages in one batch. Checked while the array is read, because a small body can hold millions of elements.
 const MAX_BATCH: usize = 1000;
 
 struct Elements<'a>(Vec<&'a RawValue>);
@@ -113,7 +114,7 @@ impl Incoming {
     /// Reads a body.
     ///
     /// # Errors
-    /// When it is not JSON, or not one JSON-RPC message, or a batch without end.
+    /// When it is not JSON, not one JSON-RPC message, or a batch that is empty or too long.
     pub fn parse(body: &Bytes) -> Result<Self, Malformed> {
         match body.iter().find(|byte| !byte.is_ascii_whitespace()) {
             Some(b'[') => {
@@ -139,7 +140,7 @@ impl Message {
     /// # Errors
     /// When it is not JSON, or not JSON-RPC 2.0.
     pub fn parse(body: &Bytes) -> Result<Self, Malformed> {
-        // A struct also reads from an array, so anything but an object is turned away first.
+        // serde also reads a struct from an array, so everything but an object is refused first.
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
             return match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
                 Ok(_) => Err(Malformed::Envelope("a message is a JSON object", None)),
@@ -147,7 +148,7 @@ impl Message {
             };
         }
         let text = std::str::from_utf8(body).map_err(|error| Malformed::Syntax(error.to_string()))?;
-        Members::read(text)?.classify(body)
+        EnvelopeMembers::read(text)?.classify(body)
     }
 }
 
@@ -160,7 +161,7 @@ pub fn write_result(id: &RequestId, result: &RawJson) -> Bytes {
     join(&[br#"{"jsonrpc":"2.0","id":"#, id.raw(), br#","result":"#, result.bytes(), b"}"])
 }
 
-/// Writes an error response; without an id where none is known (`"id": null` is not legal in MCP).
+/// Writes an error response. Without an id it has no `id` member, because MCP does not allow `"id": null`.
 pub fn write_error(id: Option<&RequestId>, error: &RpcError) -> Bytes {
     match id {
         Some(id) => {

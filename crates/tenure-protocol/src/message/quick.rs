@@ -1,21 +1,20 @@
-//! Reads an envelope in one pass, if it is written as nearly all are.
+//! The fast path for reading an envelope: one pass, without allocation.
 //!
-//! Every message comes by here, so this does just what is needed: it checks that the text is JSON, and finds the members
-//! of the envelope and those of params that matter on the way. It takes nothing that is not JSON. What it does not
-//! take (a name with escapes, a member that stands twice, many levels, what is wrong) a full parser looks at,
-//! which has the words for it.
+//! In: the text of a body. Out: the members of the envelope and the positions of the members of params that later
+//! code needs; or `None`, and then serde reads the text. The reader accepts only valid JSON. It returns `None` for
+//! escapes in names, repeated members, deep nesting and errors, for which serde has the error texts.
 
 use crate::json::outline::Places;
 use crate::json::swar;
 use crate::keys::META_VERSION;
-use crate::message::envelope::Members;
+use crate::message::envelope::EnvelopeMembers;
 
-/// So many objects and arrays may lie in each other.
+/// The deepest nesting of objects and arrays.
 const MAX_DEPTH: u32 = 64;
 
-pub(super) fn read(text: &str) -> Option<Members<'_>> {
-    let mut reader = Reader { text: text.as_bytes(), at: 0 };
-    let mut members = Members::default();
+pub(super) fn read(text: &str) -> Option<EnvelopeMembers<'_>> {
+    let mut reader = EnvelopeReader { text: text.as_bytes(), at: 0 };
+    let mut members = EnvelopeMembers::default();
     if reader.next()? != b'{' {
         return None;
     }
@@ -43,33 +42,33 @@ pub(super) fn read(text: &str) -> Option<Members<'_>> {
     (reader.at == text.len()).then_some(members)
 }
 
-struct Reader<'a> {
+struct EnvelopeReader<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    /// Goes past white space.
+impl<'a> EnvelopeReader<'a> {
+    /// Skips white space.
     fn white(&mut self) {
         while matches!(self.text.get(self.at), Some(b' ' | b'\n' | b'\t' | b'\r')) {
             self.at += 1;
         }
     }
 
-    /// Goes past white space, and says where that leads if there is something.
+    /// Skips white space and returns the position of the next byte; `None` at the end.
     fn next_place(&mut self) -> Option<usize> {
         self.white();
         (self.at < self.text.len()).then_some(self.at)
     }
 
-    /// Goes past white space and what comes then, and says what that is.
+    /// Skips white space, then consumes one byte and returns it.
     fn next(&mut self) -> Option<u8> {
         let at = self.next_place()?;
         self.at = at + 1;
         Some(self.text[at])
     }
 
-    /// Goes through an object whose brace is behind us. `take` is given every name, and goes past the value.
+    /// Reads an object after its opening brace. `take` gets each name and must consume the value.
     fn members(&mut self, mut take: impl FnMut(&mut Self, &'a [u8]) -> Option<()>) -> Option<()> {
         let mut next = self.next()?;
         if next == b'}' {
@@ -94,7 +93,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes through the params that begin here, if they are an object; otherwise nothing happens.
+    /// Reads the params that begin at `start` if they are an object; otherwise consumes nothing.
     fn params(&mut self, start: usize) -> Option<Places> {
         if self.text[start] != b'{' {
             return Some(Places::UNKNOWN);
@@ -117,7 +116,7 @@ impl<'a> Reader<'a> {
         Some(places)
     }
 
-    /// Goes past a value that lies in so many others.
+    /// Skips a value at this nesting depth.
     fn value(&mut self, depth: u32) -> Option<()> {
         match self.next()? {
             b'"' => self.string().map(drop),
@@ -131,7 +130,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Goes past the elements of an array whose bracket is behind us.
+    /// Skips the elements of an array after its opening bracket.
     fn elements(&mut self, depth: u32) -> Option<()> {
         if self.text[self.next_place()?] == b']' {
             self.at += 1;
@@ -151,7 +150,7 @@ impl<'a> Reader<'a> {
         self.text.get(self.at..)?.starts_with(rest).then(|| self.at += rest.len())
     }
 
-    /// Goes past a number whose first character is behind us.
+    /// Skips a number after its first character.
     fn number(&mut self, first: u8) -> Option<()> {
         let first = match first {
             b'-' => {
@@ -191,7 +190,7 @@ impl<'a> Reader<'a> {
         (self.at > start).then_some(())
     }
 
-    /// Goes past a string whose first quotation mark is behind us, and says whether it has no escapes.
+    /// Skips a string after its opening quote, and returns whether it has no escapes.
     fn string(&mut self) -> Option<bool> {
         let end = self.at + plain(self.text.get(self.at..)?);
         if self.text.get(end) == Some(&b'"') {
@@ -202,7 +201,7 @@ impl<'a> Reader<'a> {
         self.string_from_escape().map(|()| false)
     }
 
-    /// The same from its first escape on. Apart, because few have one.
+    /// Skips the rest of a string from its first escape on. A cold function, because few strings have escapes.
     #[cold]
     fn string_from_escape(&mut self) -> Option<()> {
         loop {
@@ -229,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How many bytes are in front of the first that is more in a string than itself.
+/// Length of the prefix that contains no quote, backslash or control character.
 fn plain(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
@@ -243,7 +242,7 @@ fn plain(bytes: &[u8]) -> usize {
     at + plain_singly(bytes.get(at..).unwrap_or_default())
 }
 
-/// The same at the end of a text.
+/// `plain` byte by byte, for the last bytes of a text.
 #[cold]
 fn plain_singly(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)).count()

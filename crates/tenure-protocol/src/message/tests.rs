@@ -1,4 +1,4 @@
-//! Tables for the envelope: what is read, what is refused, and that bytes come back as they were.
+//! Tests of the envelope: which messages are read, which are refused, and that the bytes stay unchanged.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Texts that are JSON, or nearly.
+/// Texts that are valid or nearly valid JSON.
 fn nearly_json() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
         4 => prop_oneof![Just("0"), Just("-0"), Just("10"), Just("-1.5e+3"), Just("1E5"), Just("0.0"), Just("true"), Just("false"), Just("null")]
@@ -178,7 +178,7 @@ fn nearly_json() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// The quick way takes nothing that a parser does not take, and finds the same.
+    /// `quick` accepts only texts that serde accepts, and finds the same members.
     #[test]
     fn what_is_read_quickly_is_read_alike(
         params in nearly_json(),
@@ -189,17 +189,17 @@ proptest! {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","o":{other},"params":{params}}}{tail}"#);
         let text = match change {
             None => text,
-            // Another character in one place, or none.
+            // Replaces or removes one character.
             Some((at, other)) => {
                 let at = at.index(text.chars().count());
                 let kept = |(place, char): (usize, char)| if place == at { other.clone() } else { char.into() };
                 text.chars().enumerate().map(kept).collect()
             }
         };
-        let fully = Members::read_fully(&text);
+        let fully = EnvelopeMembers::read_fully(&text);
         if let Some(quick) = quick::read(&text) {
             let fully = fully.expect("it is no JSON");
-            let all = |it: &Members<'_>| {
+            let all = |it: &EnvelopeMembers<'_>| {
                 [it.jsonrpc, it.id, it.method, it.params, it.result, it.error].map(|it| it.map(str::to_owned))
             };
             prop_assert_eq!(all(&quick), all(&fully));
@@ -250,9 +250,9 @@ fn members_of_params_are_found_when_a_message_is_read() {
     let expected = Some([some("\"n\""), some("{}"), some(r#"{"a":"}"}"#), None]);
     assert_eq!(found(&written), expected);
     assert_eq!(found(&written.detached()), expected);
-    // The same for whoever made it by hand.
+    // The same for params that no parser has looked at.
     assert_eq!(found(&RawJson::trusted(written.bytes().clone())), expected);
-    // One with escapes goes the long way.
+    // Escapes in a name need the full parser.
     let escaped =
         params(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"n\u0061me":"n","meta":1}}"#.to_owned());
     assert_eq!(found(&escaped), Some([some("\"n\""), None, None, some("1")]));
@@ -262,7 +262,7 @@ fn members_of_params_are_found_when_a_message_is_read() {
         (format!(r#""x":"{long}","name":"n""#), Some([some("\"n\""), None, None, None])),
         (format!(r#""x":"{long}","name":"n","name":"o""#), None),
         (format!(r#""name":"n","x":"{long}","name":"o""#), None),
-        // Names that some servers take for one of them.
+        // Names that some servers take for `name` or `arguments`.
         (r#""name":"n","Name":"o""#.to_owned(), None),
         (r#""NAME":"o""#.to_owned(), None),
         ("\"name\":\"n\",\"argument\u{17f}\":{}".to_owned(), None),

@@ -1,6 +1,6 @@
-//! What a client declares it can do, and what a request or a question needs of it.
+//! The capabilities that a client declares, and those that a request or a question needs.
 //!
-//! Every request declares anew; nothing is remembered from one to the next.
+//! Every modern request declares its capabilities; nothing is kept from one request to the next.
 
 use std::borrow::Cow;
 
@@ -8,32 +8,32 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Reason};
 use crate::json::RawJson;
-use crate::json::members::{self, Found, Member};
+use crate::json::members::{self, MemberLookup, RawMember};
 use crate::message::Request;
 use crate::method::Method;
 
-/// One thing that a client may be able to do.
+/// One capability of a client.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Capability {
-    /// `sampling`: to ask its model.
+    /// `sampling`: it can ask its model.
     Sampling,
-    /// `sampling.tools`: to let that model use tools.
+    /// `sampling.tools`: that model can use tools.
     SamplingTools,
-    /// `elicitation.form`: to show its user a form.
+    /// `elicitation.form`: it can show a form to its user.
     ElicitationForm,
-    /// `elicitation.url`: to send its user to a page.
+    /// `elicitation.url`: it can open a page for its user.
     ElicitationUrl,
-    /// `roots`: to list its folders.
+    /// `roots`: it can list its folders.
     Roots,
     /// An extension, by name.
     Extension(Cow<'static, str>),
 }
 
 impl Capability {
-    /// Tasks: answers that come later.
+    /// Tasks: the result comes later.
     pub const TASKS: Self = Self::Extension(Cow::Borrowed("io.modelcontextprotocol/tasks"));
 
-    /// Where it stands among the client's capabilities.
+    /// Its path in the object of capabilities.
     fn path(&self) -> (&str, Option<&str>) {
         match self {
             Self::Sampling => ("sampling", None),
@@ -55,7 +55,7 @@ impl std::fmt::Display for Capability {
     }
 }
 
-/// The capabilities as a client would declare them.
+/// The object in which a client declares these capabilities.
 pub fn declaration(capabilities: &[Capability]) -> Map<String, Value> {
     let mut declared = Map::new();
     for capability in capabilities {
@@ -68,14 +68,14 @@ pub fn declaration(capabilities: &[Capability]) -> Map<String, Value> {
     declared
 }
 
-/// The error for a client that did not declare what is needed.
+/// The error for a client that did not declare the needed capabilities.
 pub fn missing(needed: &[Capability]) -> Error {
     let names: Vec<_> = needed.iter().map(Capability::to_string).collect();
     let detail = format!("The client did not declare a capability that this needs: {}", names.join(", "));
     Error::new(Reason::MissingCapability, detail).with("requiredCapabilities", declaration(needed))
 }
 
-/// What the client of one request declares.
+/// The capabilities that one request declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     raw: RawJson,
@@ -83,8 +83,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Reads a declaration. What has another type than it should is not declared. `None` if it is no object, or if
-    /// something that counts stands twice.
+    /// Reads a declaration. A member of the wrong type counts as not declared. `None` if the value is not an object,
+    /// or a member is repeated.
     pub fn parse(raw: RawJson) -> Option<Self> {
         let all = once(raw.bytes())?;
         let mut declared = Vec::new();
@@ -101,7 +101,7 @@ impl Capabilities {
                 }
                 "elicitation" => {
                     let url = part("url");
-                    // To name no mode at all is to name the one that came first.
+                    // Without any mode, forms are meant: they are older than modes.
                     let form = part("form") || !url;
                     declared.extend(form.then_some(Capability::ElicitationForm));
                     declared.extend(url.then_some(Capability::ElicitationUrl));
@@ -125,7 +125,7 @@ impl Capabilities {
         &self.raw
     }
 
-    /// Whether something is declared.
+    /// Whether the capability is declared.
     pub fn has(&self, capability: &Capability) -> bool {
         self.declared.contains(capability)
     }
@@ -133,17 +133,17 @@ impl Capabilities {
     /// Checks that all of these are declared.
     ///
     /// # Errors
-    /// [`Reason::MissingCapability`], with those that are not.
+    /// [`Reason::MissingCapability`], with the missing ones.
     pub fn require(&self, needed: &[Capability]) -> Result<(), Error> {
         let lacking: Vec<_> = needed.iter().filter(|needed| !self.has(needed)).cloned().collect();
         if lacking.is_empty() { Ok(()) } else { Err(missing(&lacking)) }
     }
 }
 
-/// What a question to the client needs.
+/// The capabilities that a question to the client needs.
 ///
 /// # Errors
-/// [`Reason::MethodNotFound`] for what cannot be asked of any client.
+/// [`Reason::MethodNotFound`] for a method that no client answers.
 pub fn of_question(method: &Method, params: Option<&RawJson>) -> Result<Vec<Capability>, Error> {
     let member = |name: &str| params.and_then(|params| members::find(params.bytes(), name).value());
     match method {
@@ -161,7 +161,7 @@ pub fn of_question(method: &Method, params: Option<&RawJson>) -> Result<Vec<Capa
     }
 }
 
-/// What a request needs whoever answers it. Tools say for themselves what they need.
+/// The capability that a request needs with every server. Tools declare their needs themselves.
 pub fn of_request(request: &Request) -> Option<Capability> {
     match request.method {
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => Some(Capability::TASKS),
@@ -169,14 +169,14 @@ pub fn of_request(request: &Request) -> Option<Capability> {
             let params = request.params.as_ref()?;
             let filter = members::find(params.bytes(), "notifications").value()?;
             let tasks = members::find(filter.get().as_bytes(), "taskIds");
-            (!matches!(tasks, Found::Absent)).then_some(Capability::TASKS)
+            (!matches!(tasks, MemberLookup::Absent)).then_some(Capability::TASKS)
         }
         _ => None,
     }
 }
 
-/// The members of an object, if none stands twice.
-fn once(object: &[u8]) -> Option<Vec<Member<'_>>> {
+/// The members of an object, if no name is repeated.
+fn once(object: &[u8]) -> Option<Vec<RawMember<'_>>> {
     members::read(object).filter(|members| !members::repeat(members))
 }
 
@@ -258,7 +258,7 @@ mod tests {
             }"#]]
         .assert_eq(&serde_json::to_string_pretty(&data).unwrap());
         assert!(client.require(&needed[..1]).is_ok());
-        // A declaration reads as what it declares.
+        // What `declaration` writes, `parse` reads.
         let again = Capabilities::parse(RawJson::of(&declaration(&needed))).unwrap();
         assert!(again.require(&needed).is_ok());
     }

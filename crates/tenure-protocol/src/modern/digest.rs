@@ -1,7 +1,7 @@
-//! Whether a later attempt asks the same: a digest of a request's params.
+//! A digest of a request's params, which tells whether a retry is the same request.
 //!
-//! A client that answers a question sends its request once more, with the answers and the state it was given. Order
-//! of members, space between tokens and ways to write a string do not count; how a number is written does.
+//! A client that answers a question sends its request again, with the answers and the `requestState` that it got. The
+//! order of members, white space and escapes in strings do not change the digest; the notation of a number does.
 
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -11,15 +11,15 @@ use crate::json::{RawJson, members};
 /// The members of params that differ between attempts at the same request.
 const PASSING: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
-/// Deeper than this, text counts as it was written. Every level is looked at anew, so there has to be an end.
+/// Below this depth the raw text is hashed. Every level scans its text again, so the depth must be limited.
 const MAX_DEPTH: usize = 16;
 
-/// The digest of what a request asks.
+/// The digest of a request's params.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of a request's params, without what differs between attempts.
+    /// The digest of a request's params, without the members that differ between attempts.
     pub fn of(params: Option<&RawJson>) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"tenure params\0");
@@ -63,14 +63,14 @@ fn feed(hash: &mut Sha256, value: &str, depth: usize) {
         Some(b'"') => serde_json::from_str::<String>(value).ok().map(|text| feed_text(hash, &text)),
         _ => None,
     };
-    // Numbers and the like; also text with half of a surrogate pair, which is JSON and cannot be read.
+    // Numbers and literals; also a string with half of a surrogate pair, which is valid JSON but cannot be decoded.
     if fed.is_none() {
         feed_raw(hash, value.as_bytes());
     }
 }
 
-fn feed_members(hash: &mut Sha256, mut members: Vec<members::Member<'_>>, depth: usize) {
-    // Stable, so that a name that stands twice keeps the order of its values.
+fn feed_members(hash: &mut Sha256, mut members: Vec<members::RawMember<'_>>, depth: usize) {
+    // A stable sort, so that the values of a repeated name keep their order.
     members.sort_by(|(a, _), (b, _)| a.cmp(b));
     hash.update(b"{");
     hash.update((members.len() as u64).to_le_bytes());
@@ -80,7 +80,7 @@ fn feed_members(hash: &mut Sha256, mut members: Vec<members::Member<'_>>, depth:
     }
 }
 
-// Kind and length stand in front, so that no two series of texts are the same bytes.
+// A kind byte and the length come first, so that two different sequences never hash the same bytes.
 
 fn feed_text(hash: &mut Sha256, text: &str) {
     hash.update(b"\"");
@@ -133,7 +133,7 @@ mod tests {
             r#"{"name":"x","arguments":{"a":[[1]]}}"#,
             r#"{"name":"x","arguments":{"a":18446744073709551616}}"#,
             r#"{"name":"x","arguments":{"a":18446744073709551617}}"#,
-            // Only what is left out at the top is left out.
+            // Members are left out only at the top level.
             r#"{"name":"x","arguments":{"requestState":"s"}}"#,
             r#"{"name":"x","arguments":{"_meta":{}}}"#,
             r#"{"name":"x","arguments":{"a":1,"a":2}}"#,

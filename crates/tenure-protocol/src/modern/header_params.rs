@@ -1,8 +1,8 @@
-//! Arguments of a tool that stand in headers too, because the tool's schema says so.
+//! Arguments of a tool that a client repeats in headers, because the tool's schema asks for it.
 //!
-//! A property with `"x-mcp-header": "Region"` is repeated in `Mcp-Param-Region`, so that whoever stands in between
-//! can route by it. As a server we check that header and argument agree; as a client we write the headers, and do
-//! not offer tools whose annotations make no sense.
+//! A property with `"x-mcp-header": "Region"` is repeated in `Mcp-Param-Region`, so that a proxy can route by it. As a
+//! server we check that header and argument agree; as a client we write the headers, and leave out tools with invalid
+//! annotations.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::json::RawJson;
-use crate::json::members::{self, Found};
+use crate::json::members::{self, MemberLookup};
 use crate::modern::header_value;
 use crate::modern::validate::mismatch;
 
-/// What every such header's name begins with.
+/// The prefix of these headers.
 pub const PREFIX: &str = "Mcp-Param-";
 
 const ANNOTATION: &str = "x-mcp-header";
 
-/// The arguments of one tool that stand in headers too.
+/// The arguments of one tool that are repeated in headers.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct HeaderParams(Vec<Param>);
 
@@ -27,11 +27,11 @@ pub struct HeaderParams(Vec<Param>);
 struct Param {
     /// The header's whole name.
     header: Box<str>,
-    /// The way to the argument, from `arguments` on.
+    /// The names of the members from `arguments` to the argument.
     path: Box<[Box<str>]>,
 }
 
-/// Why a tool's annotations make no sense.
+/// Why a tool's annotations are invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{ANNOTATION} at `{at}` {what}")]
 pub struct Nonsense {
@@ -40,27 +40,27 @@ pub struct Nonsense {
 }
 
 impl HeaderParams {
-    /// Reads the annotations of a tool, as it stands in a list.
+    /// Reads the annotations of a tool from a `tools/list` result.
     ///
     /// # Errors
-    /// When one of them makes no sense.
+    /// When one of them is invalid.
     pub fn of_tool(tool: &RawJson) -> Result<Self, Nonsense> {
         match members::find(tool.bytes(), "inputSchema") {
-            Found::One(schema) => Self::of_schema(schema.get()),
-            Found::Absent | Found::Twice => Ok(Self::default()),
+            MemberLookup::One(schema) => Self::of_schema(schema.get()),
+            MemberLookup::Absent | MemberLookup::Twice => Ok(Self::default()),
         }
     }
 
     /// Reads the annotations of a tool's input schema.
     ///
     /// # Errors
-    /// When one of them makes no sense.
+    /// When one of them is invalid.
     pub fn of_schema(schema: &str) -> Result<Self, Nonsense> {
-        // Nearly every schema has none. With escapes a name may be written in another way.
+        // Nearly every schema has none. Escapes could hide the name, so schemas with escapes are parsed.
         if !schema.contains(ANNOTATION) && !schema.contains(r"\u") {
             return Ok(Self::default());
         }
-        // What the parser does not read, for its depth, nobody else reads either.
+        // serde refuses a schema that is too deep; it counts as one without annotations.
         let Ok(schema) = serde_json::from_str::<Map<String, Value>>(schema) else {
             return Ok(Self::default());
         };
@@ -69,33 +69,35 @@ impl HeaderParams {
         Ok(found)
     }
 
-    /// Whether there are none.
+    /// Whether no argument is repeated in a header.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The headers that a `tools/call` with these params has to carry. What cannot stand in a header is left to the
-    /// server to refuse.
+    /// The headers of a `tools/call` with these params. An argument that no header can hold is left out; the server
+    /// will refuse it.
     pub fn headers_for(&self, params: Option<&RawJson>) -> Vec<(&str, String)> {
-        let written = |param: &Param| match Said::of(params, &param.path) {
-            Said::Text(text) => Some(header_value::encode(&text).into_owned()),
-            Said::Literal(word) => Some(word.to_owned()),
-            Said::Number(text) => Some(whole(text)?.to_string()),
-            Said::Nothing | Said::Other | Said::Ambiguous => None,
+        let written = |param: &Param| match ArgumentValue::of(params, &param.path) {
+            ArgumentValue::Text(text) => Some(header_value::encode(&text).into_owned()),
+            ArgumentValue::Literal(word) => Some(word.to_owned()),
+            ArgumentValue::Number(text) => Some(whole(text)?.to_string()),
+            ArgumentValue::Nothing | ArgumentValue::Other | ArgumentValue::Ambiguous => None,
         };
         self.0.iter().filter_map(|param| Some((&*param.header, written(param)?))).collect()
     }
 
-    /// Checks the `Mcp-Param-*` headers of a `tools/call` against its params. Headers are named by what stands for
-    /// the star. Those that no annotation asks for are ignored, as are those of arguments that are not there.
+    /// Checks the `Mcp-Param-*` headers of a `tools/call` against its params. The name of a header is its part after
+    /// `Mcp-Param-`. Headers without an annotation or without an argument are ignored.
     ///
     /// # Errors
-    /// [`HeaderMismatch`](crate::error::Reason::HeaderMismatch) when one is missing, stands twice or says something else.
+    /// [`HeaderMismatch`](crate::error::Reason::HeaderMismatch) when one is missing, repeated, or differs from its
+    /// argument.
     pub fn check(&self, params: Option<&RawJson>, headers: &[(Box<str>, Box<str>)]) -> Result<(), Error> {
         self.0.iter().try_for_each(|param| param.check(params, headers))
     }
 
-    /// Collects annotations. Every schema is looked into, since an annotation where none may be spoils the tool.
+    /// Collects annotations. Visits all nested schemas, because one annotation in a forbidden place makes the tool
+    /// invalid.
     fn walk(
         &mut self,
         schema: &Map<String, Value>,
@@ -181,7 +183,7 @@ impl HeaderParams {
     }
 }
 
-/// Whether the annotations of a tool make sense. Clients do not offer a tool where they do not.
+/// Whether the annotations of a tool are valid. Clients leave out tools with invalid ones.
 pub fn is_valid(tool: &RawJson) -> bool {
     HeaderParams::of_tool(tool).is_ok()
 }
@@ -189,7 +191,7 @@ pub fn is_valid(tool: &RawJson) -> bool {
 /// How a schema was reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chain {
-    /// From the root through properties alone.
+    /// From the root only through `properties`.
     Properties,
     /// In another way.
     Broken,
@@ -197,57 +199,59 @@ enum Chain {
 
 impl Param {
     fn check(&self, params: Option<&RawJson>, headers: &[(Box<str>, Box<str>)]) -> Result<(), Error> {
-        let said = Said::of(params, &self.path);
-        if said == Said::Nothing {
+        let argument = ArgumentValue::of(params, &self.path);
+        if argument == ArgumentValue::Nothing {
             return Ok(());
         }
         let name = &self.header[PREFIX.len()..];
         let mut values = headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
-        let value = match (values.next(), values.next(), &said) {
+        let value = match (values.next(), values.next(), &argument) {
             (Some((_, value)), None, _) => value,
-            // It cannot stand in a header, and the tool will not take it either.
-            (None, None, Said::Other) => return Ok(()),
+            // No header can hold this value, and the tool will not accept it either.
+            (None, None, ArgumentValue::Other) => return Ok(()),
             (None, _, _) => return Err(mismatch(&self.header, "is missing")),
             (Some(_), Some(_), _) => return Err(mismatch(&self.header, "stands twice")),
         };
         let value = header_value::decode(value).ok_or_else(|| mismatch(&self.header, "cannot be decoded"))?;
-        let same = match said {
-            Said::Text(text) => value == text,
-            Said::Literal(word) => value == word,
-            Said::Number(number) => whole(number).is_some_and(|number| whole(&value) == Some(number)),
-            Said::Nothing | Said::Other | Said::Ambiguous => false,
+        let same = match argument {
+            ArgumentValue::Text(text) => value == text,
+            ArgumentValue::Literal(word) => value == word,
+            ArgumentValue::Number(number) => {
+                whole(number).is_some_and(|number| whole(&value) == Some(number))
+            }
+            ArgumentValue::Nothing | ArgumentValue::Other | ArgumentValue::Ambiguous => false,
         };
         if same { Ok(()) } else { Err(mismatch(&self.header, "does not say what the body says")) }
     }
 }
 
-/// What a request's arguments say at some place.
+/// The value of one argument of a request.
 #[derive(PartialEq)]
-enum Said<'a> {
-    /// Nothing, or null.
+enum ArgumentValue<'a> {
+    /// Absent or null.
     Nothing,
     Text(Cow<'a, str>),
     Number(&'a str),
     /// `true` or `false`
     Literal(&'a str),
-    /// Something that no header can say.
+    /// An array or object, which no header can hold.
     Other,
-    /// Something that not all read in the same way: it stands twice, or has half of a surrogate pair.
+    /// A value that servers read differently: a repeated member, or a string with half of a surrogate pair.
     Ambiguous,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ArgumentValue<'a> {
     fn of(params: Option<&'a RawJson>, path: &[Box<str>]) -> Self {
         let Some(params) = params else { return Self::Nothing };
         let mut at: &[u8] = params.bytes();
-        // What the arguments are called is the tool's affair: it may have two whose names differ in case.
+        // Only for `arguments` itself other cases count: a tool may have two arguments whose names differ only in case.
         let mut found = members::find_sent(at, "arguments");
         let mut names = path.iter();
         loop {
             match found {
-                Found::One(value) => at = value.get().as_bytes(),
-                Found::Absent => return Self::Nothing,
-                Found::Twice => return Self::Ambiguous,
+                MemberLookup::One(value) => at = value.get().as_bytes(),
+                MemberLookup::Absent => return Self::Nothing,
+                MemberLookup::Twice => return Self::Ambiguous,
             }
             let Some(name) = names.next() else { break };
             found = members::find(at, name);
@@ -263,7 +267,7 @@ impl<'a> Said<'a> {
     }
 }
 
-/// The value of a number as JSON writes it, if it is whole and no reader of numbers as doubles gets it wrong.
+/// The value of a JSON number, if it is whole and a double holds it exactly.
 fn whole(text: &str) -> Option<i64> {
     const SAFE: i64 = (1 << 53) - 1;
     if !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) {
@@ -286,7 +290,7 @@ fn whole(text: &str) -> Option<i64> {
     (value <= SAFE).then_some(sign * value)
 }
 
-/// Characters of a name in HTTP.
+/// The characters of an HTTP token.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

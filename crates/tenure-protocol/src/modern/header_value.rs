@@ -1,7 +1,7 @@
-//! Values that a header cannot carry as they are: base64 between two marks.
+//! The encoding of values that a header cannot hold as they are: base64 between two marks.
 //!
-//! Strict on the way in. Whoever routes by the header has to see the very value that the body has, so what could be
-//! read in two ways is refused.
+//! Decoding is strict: a proxy that routes by the header must see the same value as the body has, so a header with two
+//! possible readings is refused.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
-/// The value as it may stand in a header.
+/// The value in a form that a header can hold.
 pub fn encode(value: &str) -> Cow<'_, str> {
     let plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     let edges = value.starts_with(' ') || value.ends_with(' ');
-    // Also where the marks overlap: others may not look as closely as `decode` does.
+    // Also where the marks overlap, because other decoders may be less exact than `decode`.
     let looks_encoded = value.starts_with(OPEN) && value.ends_with(CLOSE);
     if plain && !edges && !looks_encoded {
         return value.into();
@@ -23,8 +23,8 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     format!("{OPEN}{}{CLOSE}", STANDARD.encode(value)).into()
 }
 
-/// The value that a header stands for; `None` if it is not what [`encode`] makes, or has characters that a header
-/// must not have. With only one of the marks, or with marks in other letters, it stands for itself.
+/// The value of a header; `None` if it has invalid base64, or characters that a header must not have. A header with
+/// only one of the marks, or with marks in another case, is not encoded.
 pub fn decode(header: &str) -> Option<Cow<'_, str>> {
     if !header.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
         return None;
@@ -73,12 +73,12 @@ mod tests {
         let table = [
             ("=?base64?SGVsbG8=?=", Some("Hello")),
             ("=?base64??=", Some("")),
-            // One mark, or none that counts.
+            // Only one mark, or a mark in another case.
             ("=?base64?=", Some("=?base64?=")),
             ("SGVsbG8=?=", Some("SGVsbG8=?=")),
             ("=?Base64?SGVsbG8=?=", Some("=?Base64?SGVsbG8=?=")),
             ("x=?base64?SGVsbG8=?=", Some("x=?base64?SGVsbG8=?=")),
-            // No padding, too much of it, other alphabets, bits that are left over, no UTF-8.
+            // Padding missing or too long, another alphabet, trailing bits, not UTF-8.
             ("=?base64?SGVsbG8?=", None),
             ("=?base64?SGVsbG8==?=", None),
             ("=?base64?SGVs!!!bG8=?=", None),
@@ -86,7 +86,7 @@ mod tests {
             ("=?base64?-_-_?=", None),
             ("=?base64?SGVsbG9=?=", None),
             ("=?base64?/w==?=", None),
-            // Nothing that a header may have.
+            // Characters that a header must not have.
             ("Zürich", None),
             ("\u{fffd}", None),
             ("a\0", None),

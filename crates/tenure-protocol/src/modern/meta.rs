@@ -1,33 +1,33 @@
-//! What a request says of itself in `_meta`.
+//! The `_meta` of a modern request.
 
 use crate::error::{Error, Reason};
 use crate::json::RawJson;
-use crate::json::members::{self, Raw};
+use crate::json::members::{self, WrittenValue};
 use crate::keys::{CAPABILITIES, CLIENT, LEVEL, META_VERSION, TOKEN};
 use crate::modern::capability::Capabilities;
 use crate::params::{self, LogLevel};
 
-/// What a request's `_meta` says.
+/// The `_meta` of a request, parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meta {
-    /// The version that the client speaks.
+    /// The protocol version of the client.
     pub version: String,
-    /// What the client can do.
+    /// The capabilities of the client.
     pub capabilities: Capabilities,
-    /// What the client is, if it says so. Nothing may depend on it.
+    /// `clientInfo`, if the client sends it. No decision may depend on it.
     pub info: Option<RawJson>,
-    /// Which log messages it wants; none if it does not say.
+    /// The log messages that it wants; no messages without it.
     pub level: Option<Level>,
-    /// What its progress is to be reported under, if it wants any.
+    /// The token for progress notifications, if it wants them.
     pub token: Option<RawJson>,
 }
 
-/// From which level on a client wants log messages.
+/// The lowest level of log messages that a client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// From this one on.
+    /// This level and higher ones.
     From(LogLevel),
-    /// One that nobody knows. The request is refused for it, but later than for the rest of `_meta`.
+    /// An unknown level. The request is refused for it, but after the rest of `_meta` was checked.
     Unknown,
 }
 
@@ -35,11 +35,12 @@ impl Meta {
     /// Reads the `_meta` of a request's params.
     ///
     /// # Errors
-    /// [`Reason::InvalidMeta`] when the version or the capabilities are not there, or have another type than they
-    /// should, or when anything stands twice.
+    /// [`Reason::InvalidMeta`] when the version or the capabilities are missing or of the wrong type, or when any
+    /// member is repeated.
     pub fn read(params: Option<&RawJson>) -> Result<Self, Error> {
         let params = params.ok_or_else(|| invalid("params._meta is missing"))?;
-        // A name that is no text makes some readers of the params give up; none of them may be kept from its checks.
+        // Some later readers give up on a name that is not valid text, and would skip their checks; so it is refused
+        // here.
         let all = members::read(params.bytes()).ok_or_else(|| invalid("a name in params is no text"))?;
         let mut metas = all.iter().filter(|(name, _)| name == "_meta").map(|(_, meta)| *meta);
         let meta = match (metas.next(), metas.next()) {
@@ -52,7 +53,8 @@ impl Meta {
         if members::repeat(&members) {
             return Err(invalid("a member of params._meta stands twice"));
         }
-        let raw = |value: Raw<'_>| RawJson::trusted(params.bytes().slice_ref(value.get().as_bytes()));
+        let raw =
+            |value: WrittenValue<'_>| RawJson::trusted(params.bytes().slice_ref(value.get().as_bytes()));
         let mut version = None;
         let mut capabilities = None;
         let (mut info, mut level, mut token) = (None, None, None);
@@ -67,7 +69,7 @@ impl Meta {
                     let known = known.and_then(|name| LogLevel::parse(&name));
                     level = Some(known.map_or(Level::Unknown, Level::From));
                 }
-                // A token that is neither text nor number asks for nothing.
+                // A token that is neither a string nor a number is ignored.
                 TOKEN if text.starts_with(['"', '-']) || text.starts_with(|c: char| c.is_ascii_digit()) => {
                     if text.len() > params::MAX_TOKEN_BYTES {
                         return Err(params::token_too_long());
@@ -86,14 +88,14 @@ impl Meta {
     }
 }
 
-/// The members of a request's `_meta` that say who its client is, for requests of our own on its behalf.
+/// The members of a request's `_meta` that describe its client, for our own requests on the client's behalf.
 pub fn of_client(params: &RawJson) -> Option<serde_json::Map<String, serde_json::Value>> {
     #[derive(serde::Deserialize)]
-    struct Params {
+    struct ParamsWithMeta {
         #[serde(rename = "_meta")]
         meta: serde_json::Map<String, serde_json::Value>,
     }
-    let mut meta = params.read::<Params>().ok()?.meta;
+    let mut meta = params.read::<ParamsWithMeta>().ok()?.meta;
     meta.retain(|name, _| [META_VERSION, CAPABILITIES, CLIENT].contains(&&**name));
     Some(meta)
 }
@@ -101,20 +103,20 @@ pub fn of_client(params: &RawJson) -> Option<serde_json::Map<String, serde_json:
 /// The name that a server gives itself in a result.
 pub fn server_name(result: &RawJson) -> Option<String> {
     #[derive(serde::Deserialize)]
-    struct Outcome {
+    struct ResultWithMeta {
         #[serde(rename = "_meta")]
-        meta: Meta,
+        meta: ServerInfoMeta,
     }
     #[derive(serde::Deserialize)]
-    struct Meta {
+    struct ServerInfoMeta {
         #[serde(rename = "io.modelcontextprotocol/serverInfo")]
-        server: Implementation,
+        server: ServerInfoName,
     }
     #[derive(serde::Deserialize)]
-    struct Implementation {
+    struct ServerInfoName {
         name: String,
     }
-    result.read::<Outcome>().ok().map(|outcome| outcome.meta.server.name)
+    result.read::<ResultWithMeta>().ok().map(|result| result.meta.server.name)
 }
 
 fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -144,7 +146,7 @@ mod tests {
             r#"{"_meta":{"$v":"2026-07-28","$c":{}}}"#,
             r#"{"name":"x","_meta":{"$c":{"sampling":{}},"$v":"v999","traceparent":"00-1","x":[1]}}"#,
             r#"{"\u005fmeta":{"$v":"2026-07-28","io.modelcontextprotocol\/clientCapabilities":{}}}"#,
-            // Wrong types of what is not needed are not its fault.
+            // Optional members of the wrong type are ignored.
             r#"{"_meta":{"$v":"","$c":{},"$i":7,"progressToken":{},"$l":null}}"#,
         ];
         for text in good {

@@ -1,6 +1,7 @@
-//! What every result of the modern era has to carry, added where a server left it out.
+//! Adds the members that every modern result must have, where a server left them out.
 //!
-//! Nothing else is touched: what a server wrote stays the bytes it was, in the order it was.
+//! In: the result of a server. Out: the same bytes in the same order, plus the result type, `serverInfo` and the
+//! caching members.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -8,7 +9,7 @@ use std::sync::LazyLock;
 use bytes::{BufMut, BytesMut};
 
 use crate::json::RawJson;
-use crate::json::members::{self, Found, Raw};
+use crate::json::members::{self, MemberLookup, WrittenValue};
 use crate::json::prefilter::Prefilter;
 use crate::keys::SERVER;
 use crate::method::{Method, is_cacheable};
@@ -23,34 +24,34 @@ static TTL_MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of(TTL))
 static SCOPE_MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of(SCOPE));
 static META_MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of(META));
 
-/// What a result is.
+/// The type of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResultType {
-    /// The answer.
+    /// The final answer.
     Complete,
-    /// Questions; the answer comes to a later attempt.
+    /// Questions; the client has to retry with the answers.
     InputRequired,
     /// A task that will have the answer.
     Task,
-    /// Nothing that the protocol knows.
+    /// A type that the protocol does not have.
     Unknown,
 }
 
 impl ResultType {
-    /// What a result says it is. Older servers do not say, and mean the answer.
+    /// The type in the result. Older servers leave it out and mean [`Self::Complete`].
     pub fn of(result: &RawJson) -> Self {
         let bytes = result.bytes();
         if !TYPE_MENTIONED.may_be_in(bytes) {
             return Self::Complete;
         }
         match members::find(bytes, TYPE) {
-            Found::Absent => Self::Complete,
-            Found::One(value) => Self::parse(value),
-            Found::Twice => Self::Unknown,
+            MemberLookup::Absent => Self::Complete,
+            MemberLookup::One(value) => Self::parse(value),
+            MemberLookup::Twice => Self::Unknown,
         }
     }
 
-    fn parse(value: Raw<'_>) -> Self {
+    fn parse(value: WrittenValue<'_>) -> Self {
         match serde_json::from_str::<Cow<'_, str>>(value.get()).as_deref() {
             Ok("complete") => Self::Complete,
             Ok("input_required") => Self::InputRequired,
@@ -60,23 +61,24 @@ impl ResultType {
     }
 }
 
-/// What becomes of the caching that a server allows for a result. Where it does not say, none is allowed.
+/// How much of the caching that a server allows for a result is passed on. If the server is silent, nothing is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caching {
-    /// What the server says.
+    /// All that the server allows.
     AsSaid,
-    /// As long as the server says, but never for others than the caller.
+    /// As long as the server allows, but only for the caller.
     Private,
-    /// None: the result answers an attempt with answers or a state in it.
+    /// No caching: the request was a retry with answers or a state.
     Never,
 }
 
 impl Caching {
-    /// What is left of it for the result of a request with these params.
+    /// The caching for the result of a request with these params.
     #[must_use]
     pub fn of_request(self, params: Option<&RawJson>) -> Self {
-        let has =
-            |name| params.is_some_and(|params| !matches!(members::find(params.bytes(), name), Found::Absent));
+        let has = |name| {
+            params.is_some_and(|params| !matches!(members::find(params.bytes(), name), MemberLookup::Absent))
+        };
         if has("inputResponses") || has("requestState") { Self::Never } else { self }
     }
 
@@ -97,9 +99,9 @@ impl Caching {
     }
 }
 
-/// The result with its type, with what the server is, and, if it may be cached, with how. What is no object, or
-/// cannot be read, stays as it is. Acknowledgements about tasks stay empty: rmcp's client takes one that says what the
-/// server is for the result of a tool.
+/// The result with its type, with `serverInfo` and, if its method is cacheable, with the caching members. A result
+/// that is not a readable object is returned unchanged. The results of `tasks/update` and `tasks/cancel` get no
+/// `serverInfo`: rmcp's client would take them for the result of a tool.
 pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, caching: Caching) -> RawJson {
     let bytes = result.bytes();
     let Some(open) =
@@ -108,7 +110,7 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
         return result.clone();
     };
     let server = server.filter(|_| !matches!(method, Method::TasksUpdate | Method::TasksCancel));
-    // Nearly every result says nothing of what we add, and is not read.
+    // Nearly every result has none of these members, and is not parsed.
     let cacheable = is_cacheable(method);
     let known = [
         (&TYPE_MENTIONED, true),
@@ -133,8 +135,8 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
         }
     });
     if cacheable && complete {
-        edits.member(&members, TTL, |said| Some(caching.ttl(said.map(Raw::get)).into()));
-        edits.member(&members, SCOPE, |said| Some(caching.scope(said.map(Raw::get)).into()));
+        edits.member(&members, TTL, |said| Some(caching.ttl(said.map(WrittenValue::get)).into()));
+        edits.member(&members, SCOPE, |said| Some(caching.scope(said.map(WrittenValue::get)).into()));
     }
     if let Some(server) = server {
         edits.member(&members, META, |said| introduced(said, server));
@@ -142,39 +144,39 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
     RawJson::trusted(edits.apply())
 }
 
-/// The `_meta` of a result with what the server is; `None` if it says so itself, or is no object.
-fn introduced(said: Option<Raw<'_>>, server: &RawJson) -> Option<Cow<'static, str>> {
+/// The `_meta` of a result with `serverInfo` added; `None` if it has one already, or is not an object.
+fn introduced(said: Option<WrittenValue<'_>>, server: &RawJson) -> Option<Cow<'static, str>> {
     let server = std::str::from_utf8(server.bytes()).ok()?;
-    let said = said.map(Raw::get).filter(|said| *said != "null").unwrap_or("{}");
+    let said = said.map(WrittenValue::get).filter(|said| *said != "null").unwrap_or("{}");
     let rest = said.strip_prefix('{')?;
-    if !matches!(members::find(said.as_bytes(), SERVER), Found::Absent) {
+    if !matches!(members::find(said.as_bytes(), SERVER), MemberLookup::Absent) {
         return None;
     }
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
     Some([r#"{""#, SERVER, r#"":"#, server, comma, rest].concat().into())
 }
 
-/// What is to be changed in an object: members to write in front of the others, and values to write over.
+/// The changes to an object: members to insert in front of the others, and values to replace.
 struct Edits<'a> {
     bytes: &'a [u8],
     open: usize,
     front: String,
-    /// Where a value stands, and what is to stand there.
+    /// The range of an old value, and the new value.
     over: Vec<(std::ops::Range<usize>, Cow<'a, str>)>,
 }
 
 impl<'a> Edits<'a> {
     fn new(bytes: &'a [u8], open: usize) -> Self {
-        // Room for what nearly every result gets.
+        // Enough for the members that nearly every result gets.
         Self { bytes, open, front: String::with_capacity(192), over: Vec::new() }
     }
 
-    /// Decides about each value of a member, or about its absence: `None` leaves it as it is.
+    /// Calls `decide` for each value of a member, or once for its absence; `None` changes nothing.
     fn member(
         &mut self,
-        members: &[members::Member<'a>],
+        members: &[members::RawMember<'a>],
         name: &str,
-        mut decide: impl FnMut(Option<Raw<'a>>) -> Option<Cow<'a, str>>,
+        mut decide: impl FnMut(Option<WrittenValue<'a>>) -> Option<Cow<'a, str>>,
     ) {
         let mut there = false;
         for (_, value) in members.iter().filter(|(other, _)| other == name) {

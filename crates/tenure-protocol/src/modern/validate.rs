@@ -1,23 +1,23 @@
-//! Whether a request of the modern era is to be answered at all: the checks before anybody looks at what it asks.
+//! The checks of a modern request before its method is handled.
 //!
-//! Their order can be seen from outside, so it is part of the protocol: `_meta`, the version header, the version,
-//! the headers that repeat the body, the methods that are gone. Without headers (stdio) only `_meta`, version and
-//! method count.
+//! Clients can observe the order of the checks, so it is part of the protocol: `_meta`, the version header, the
+//! version, the headers that repeat the body, the removed methods. Without headers (stdio) only `_meta`, version and
+//! method are checked.
 
 use std::borrow::Cow;
 
 use crate::era::{self, Eras};
 use crate::error::{Error, Reason};
-use crate::json::members::{self, Found};
+use crate::json::members::{self, MemberLookup};
 use crate::message::Request;
 use crate::method::Method;
 use crate::modern::header_value;
 use crate::modern::meta::Meta;
 
-/// What a request's headers have under one name.
+/// The values of one header of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Header<'a> {
-    /// Nothing.
+    /// No value.
     Absent,
     /// One value.
     One(&'a str),
@@ -27,7 +27,7 @@ pub enum Header<'a> {
     Twice,
 }
 
-/// The headers of a request that repeat what its body says.
+/// The headers of a request that repeat parts of its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Heads<'a> {
     /// `MCP-Protocol-Version`
@@ -36,37 +36,37 @@ pub struct Heads<'a> {
     pub method: Header<'a>,
     /// `Mcp-Name`
     pub name: Header<'a>,
-    /// All `Mcp-Param-*`, each by what stands for the star, in the order and as often as they came.
+    /// All `Mcp-Param-*` headers in their order, repetitions included; the name is the part after `Mcp-Param-`.
     pub params: Vec<(&'a str, &'a [u8])>,
 }
 
-/// A request that may be answered.
+/// A request that passed all checks.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The request itself.
     pub request: Request,
-    /// What it says of itself.
+    /// Its `_meta`.
     pub meta: Meta,
-    /// Its `Mcp-Param-*` headers. Whether they are as they should be depends on the tool; see
-    /// [`HeaderParams`](crate::modern::HeaderParams). A value that could not be read has U+FFFD in it, which no header has.
+    /// Its `Mcp-Param-*` headers, not checked yet: that needs the schema of the tool, see
+    /// [`HeaderParams`](crate::modern::HeaderParams). An unreadable value contains U+FFFD, which no valid header does.
     /// `None` where there are no headers.
     pub params: Option<Vec<(Box<str>, Box<str>)>>,
-    /// Whether its answer may be a stream. [`Streams::Allowed`], until its transport says otherwise.
-    pub streams: Streams,
+    /// Whether its answer may be a stream. [`StreamSupport::Allowed`], until the transport changes it.
+    pub streams: StreamSupport,
 }
 
-/// Whether a client takes a stream for an answer.
+/// Whether a client accepts a stream as the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Streams {
-    /// It does, and it can come back for the rest of a stream that broke, by the id of an event.
+pub enum StreamSupport {
+    /// It does, and it can resume a broken stream by the id of an event.
     Resumable,
     /// It does.
     Allowed,
-    /// It does not: what would be said meanwhile is dropped.
+    /// It does not: notifications before the result are dropped.
     No,
 }
 
-/// Checks a request; `heads` are `None` where there are no headers.
+/// Checks a request; `heads` is `None` where there are no headers.
 ///
 /// # Errors
 /// In this order: [`Reason::InvalidMeta`], [`Reason::HeaderMismatch`] for the version,
@@ -88,7 +88,7 @@ pub fn check(request: Request, heads: Option<Heads<'_>>, eras: Eras) -> Result<C
     }
     let written = |(name, value): (&str, &[u8])| (name.into(), readable(value));
     let params = heads.map(|heads| heads.params.into_iter().map(written).collect());
-    Ok(Checked { request, meta, params, streams: Streams::Allowed })
+    Ok(Checked { request, meta, params, streams: StreamSupport::Allowed })
 }
 
 /// The member of a request's params that `Mcp-Name` repeats, if its method has one.
@@ -101,7 +101,7 @@ pub fn named_by(method: &Method) -> Option<&'static str> {
     }
 }
 
-/// Methods of the legacy era that nobody answers any more, whatever server is behind.
+/// Methods of the legacy era that no modern server answers.
 pub fn is_gone(method: &Method) -> bool {
     matches!(
         method,
@@ -115,15 +115,16 @@ pub fn is_gone(method: &Method) -> bool {
     )
 }
 
-/// Checks `Mcp-Name`. A body without a name is refused later, for its params, unless the header claims that it has one.
+/// Checks `Mcp-Name`. If header and body both have no name, the request passes here and is refused later for its
+/// params.
 fn check_name(request: &Request, header: Header<'_>) -> Result<(), Error> {
     const NAME: &str = "Mcp-Name";
     let Some(member) = named_by(&request.method) else { return Ok(()) };
     let params = request.params.as_ref().map_or(b"{}".as_slice(), |params| params.bytes());
     let body = match members::find_sent(params, member) {
-        Found::Absent => None,
-        Found::One(value) => serde_json::from_str::<Cow<'_, str>>(value.get()).ok(),
-        Found::Twice => {
+        MemberLookup::Absent => None,
+        MemberLookup::One(value) => serde_json::from_str::<Cow<'_, str>>(value.get()).ok(),
+        MemberLookup::Twice => {
             return Err(mismatch(NAME, &format!("cannot be compared: params.{member} stands twice")));
         }
     };
@@ -142,7 +143,7 @@ fn equal(name: &'static str, header: Header<'_>, body: &str) -> Result<(), Error
     if sole(name, header)? == body { Ok(()) } else { Err(mismatch(name, "does not say what the body says")) }
 }
 
-/// The one value of a header, without the space around it.
+/// The only value of a header, without the space around it.
 fn sole<'a>(name: &'static str, header: Header<'a>) -> Result<&'a str, Error> {
     match header {
         Header::One(text) => Ok(text.trim_matches([' ', '\t'])),
@@ -152,7 +153,7 @@ fn sole<'a>(name: &'static str, header: Header<'a>) -> Result<&'a str, Error> {
     }
 }
 
-/// The error for a header that does not say what the body says.
+/// The error for a header that contradicts the body.
 pub(crate) fn mismatch(header: &str, what: &str) -> Error {
     Error::new(Reason::HeaderMismatch, format!("The header {header} {what}")).with("header", header)
 }

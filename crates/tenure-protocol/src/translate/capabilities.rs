@@ -1,13 +1,13 @@
-//! What a client can do, as far as a bridge can relay it.
+//! The capabilities of a client that a bridge can relay.
 //!
-//! Serves the rows on capabilities: of every request to a modern server (what the session's client declared, as
-//! far as it can be relayed), of the sessions kept for modern clients (the same in the other direction, and the
-//! key that such sessions are kept by), and of clients whose revision has no elicitation or none by URL.
+//! In: the capabilities that a client declared in `initialize` or in a modern request. Out: a [`Relayed`] set, which
+//! the bridge declares to the server. The set is also the key of the pooled sessions of modern clients. Capabilities
+//! that the client's revision does not have (elicitation, elicitation by URL, sampling with tools) are left out.
 //!
-//! Relayed are roots, sampling and elicitation with their parts that matter to what may be asked. Not relayed:
-//! `roots.listChanged` (a modern server is not told, and a modern client does not tell), `tasks` (the two eras'
-//! tasks differ, and a task is opened by the gateway itself), `extensions` and `experimental` (nobody knows
-//! whether what they stand for could pass).
+//! Relayed are roots, sampling and elicitation, with the parts that decide which questions are allowed. Not relayed
+//! are `roots.listChanged` (modern servers get no such notification, and modern clients send none), `tasks` (they
+//! differ between the eras, and the gateway creates tasks itself), `extensions` and `experimental` (the gateway cannot
+//! know whether their messages would pass the bridge).
 
 use std::fmt;
 
@@ -30,15 +30,15 @@ impl Relayed {
     const FORM: u8 = 16;
     const URL: u8 = 32;
 
-    /// Of what a client declared in `initialize` for a session of a revision. What the revision does not have was
-    /// not declared, whatever stands there.
+    /// The set that a client declared in `initialize`. Capabilities that the session's revision does not have are
+    /// ignored.
     pub fn of_session(capabilities: &RawJson, revision: Revision) -> Self {
         let mut set = Self::of_exchange(capabilities);
         if !Feature::SamplingTools.is_in(revision) {
             set.0 &= !(Self::SAMPLING_CONTEXT | Self::SAMPLING_TOOLS);
         }
         if !Feature::UrlElicitation.is_in(revision) {
-            // Before there were modes, any elicitation was a form.
+            // Older revisions have no modes: every elicitation is a form.
             set.0 |= if set.has(Self::URL) { Self::FORM } else { 0 };
             set.0 &= !Self::URL;
         }
@@ -48,7 +48,7 @@ impl Relayed {
         set
     }
 
-    /// Of what a modern request declares.
+    /// The set that a modern request declares.
     pub fn of_exchange(capabilities: &RawJson) -> Self {
         let Some(declared) = Object::read(object::text(capabilities)) else {
             return Self::default();
@@ -66,15 +66,15 @@ impl Relayed {
         }
         if let Some(elicitation) = part("elicitation") {
             let url = has(&elicitation, "url");
-            // An elicitation without modes is one with forms.
+            // Elicitation without a mode means forms.
             set |= if has(&elicitation, "form") || !url { Self::FORM } else { 0 };
             set |= if url { Self::URL } else { 0 };
         }
         Self(set)
     }
 
-    /// The capabilities as an object, always written the same way. Forms alone are written without a mode, which
-    /// servers of every revision understand.
+    /// The capabilities as an object; equal sets give equal bytes. If only forms are in the set, no mode is written,
+    /// because servers of every revision understand that.
     pub fn object(self) -> RawJson {
         let mut members = Vec::new();
         if self.has(Self::ROOTS) {
@@ -97,13 +97,13 @@ impl Relayed {
         RawJson::trusted(format!("{{{}}}", members.join(",")))
     }
 
-    /// Whether a client that declared this may be asked a question.
+    /// Whether the question may be put to a client that declared this set.
     pub fn allows(self, question: &Question) -> bool {
         let wanted = Self::needed_by(question);
         wanted.0 != 0 && self.0 & wanted.0 == wanted.0
     }
 
-    /// What a client has to declare before it may be asked a question; nothing for what is no question at all.
+    /// The capabilities that a client must declare for this question; empty for a method that is not a question.
     pub fn needed_by(question: &Question) -> Self {
         let params = question.params.as_ref().and_then(|params| Object::read(object::text(params)));
         let has = |name: &str| params.as_ref().is_some_and(|params| params.get(name).is_some());

@@ -1,13 +1,13 @@
-//! Error codes between the eras.
+//! Translates error codes between the eras.
 //!
-//! Serves the rows on codes in both directions, the row on HTTP statuses of legacy clients (an error that came
-//! with a status of the modern era is an ordinary error inside a session), and what a modern client gets that
-//! lacks a capability. From 2026-07-28 on the codes -32020 to -32099 belong to the specification, and neither
-//! -32002 (a resource that is missing) nor -32042 (a URL has to be visited) may be sent any more; before, the
-//! former was usual and the three that are given out now meant nothing.
+//! In: the error object of a server. Out: the error object for a client of the other era. From 2026-07-28 on the
+//! codes -32020 to -32099 are reserved for the specification, which uses three of them, and -32002 (resource not
+//! found) and -32042 (a URL must be visited) are not allowed any more. In the legacy era -32002 was usual, and -32020
+//! to -32022 had no meaning. HTTP statuses are not translated: inside a session, an error that came with a modern
+//! status is an ordinary error.
 //!
-//! An error whose code has no meaning on the other side becomes -32603 and keeps the original in
-//! `data.original`, so that whoever looks into it finds what the server said.
+//! An error whose code has no meaning in the other era becomes -32603. `data.original` keeps the original error, so
+//! that the server's own text is not lost.
 
 use crate::error::{Reason, RpcError};
 use crate::json::RawJson;
@@ -16,11 +16,11 @@ use crate::method::Method;
 
 /// Headers and body of a request contradict each other; modern.
 pub const HEADER_MISMATCH: i64 = -32020;
-/// The request lacks a capability that its client would have to declare; modern.
+/// The client of the request did not declare a needed capability; modern.
 pub const MISSING_CAPABILITY: i64 = -32021;
 /// The version is not served; modern.
 pub const VERSION_NOT_SERVED: i64 = -32022;
-/// The resource is missing; legacy.
+/// The resource was not found; legacy.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
 /// The user has to visit a URL first; 2025-11-25 only.
 pub const URL_ELICITATION_REQUIRED: i64 = -32042;
@@ -48,17 +48,17 @@ pub fn to_legacy(method: &Method, error: &RpcError) -> RpcError {
     }
 }
 
-/// A session's server's error, for a modern client; `params` are those of the request.
+/// An error of a session's server, for a modern client; `params` are those of the request.
 ///
 /// | legacy | modern |
 /// |---|---|
 /// | -32002 | -32602 with `data.uri`, which is the request's where the server names none |
-/// | -32021 that says what would have to be declared, as handlers say that are written for both eras | as it was |
+/// | -32021 with `data.requiredCapabilities`, from handlers that are written for both eras | as it was |
 /// | any other of -32020 to -32099, so also -32042 | -32603 with the original |
 /// | no code at all | -32603 with the original |
 /// | everything else | as it was |
 ///
-/// What -32042 asks for is read by [`url_elicitations`](crate::translate::questions::url_elicitations) before.
+/// Callers read -32042 with [`url_elicitations`](crate::translate::questions::url_elicitations) first.
 pub fn to_modern(params: Option<&RawJson>, error: &RpcError) -> RpcError {
     match code(error) {
         Some(RESOURCE_NOT_FOUND) => missing_resource(params, error),
@@ -68,7 +68,7 @@ pub fn to_modern(params: Option<&RawJson>, error: &RpcError) -> RpcError {
     }
 }
 
-/// The error for a modern client that lacks capabilities, as the object that it would have to declare.
+/// The error for a modern client that lacks capabilities; `required` is the object that it would have to declare.
 pub fn missing_capability(message: &str, required: &RawJson) -> RpcError {
     RpcError::from_raw(RawJson::trusted(format!(
         r#"{{"code":{MISSING_CAPABILITY},"message":{},"data":{{"requiredCapabilities":{}}}}}"#,
@@ -77,7 +77,7 @@ pub fn missing_capability(message: &str, required: &RawJson) -> RpcError {
     )))
 }
 
-/// The error for an answer of a server that breaks the protocol, in either era.
+/// The error for a server's answer that breaks the protocol, in either era.
 pub(crate) fn fault_of_server(message: String) -> RpcError {
     RpcError::of(Reason::Internal, message)
 }
@@ -91,7 +91,7 @@ pub(crate) fn code(error: &RpcError) -> Option<i64> {
     serde_json::from_str(Object::read(object::text(error.raw()))?.get("code")?).ok()
 }
 
-/// The error's data, if they are an object.
+/// The error's `data`, if it is an object.
 pub(crate) fn data(error: &RpcError) -> Option<Object<'_>> {
     Object::read(Object::read(object::text(error.raw()))?.get("data")?)
 }
@@ -176,7 +176,7 @@ mod tests {
                 r#"{"code": -32602, "message":"no \u00e9","data":{"uri":"a:b"}}"#,
                 r#"{"code": -32002, "message":"no \u00e9","data":{"uri":"a:b"}}"#,
             ),
-            // The params were wrong, not the resource.
+            // Without `data.uri` the params were wrong, not the resource.
             (&read, r#"{"code":-32602,"message":"m"}"#, r#"{"code":-32602,"message":"m"}"#),
             (
                 &call,
@@ -245,7 +245,7 @@ mod tests {
                 r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{"sampling":{}}}}"#,
                 r#"{"code":-32021,"message":"m","data":{"requiredCapabilities":{"sampling":{}}}}"#,
             ),
-            // It meant something else to that server.
+            // Without `requiredCapabilities` the code has another meaning.
             (
                 r#"{"code":-32021,"message":"m"}"#,
                 r#"{"code":-32603,"message":"The server answered with an error that cannot be passed on: m","data":{"reason":"internal","original":{"code":-32021,"message":"m"}}}"#,

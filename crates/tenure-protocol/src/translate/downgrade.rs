@@ -1,13 +1,12 @@
-//! Results for clients of older revisions.
+//! Rewrites results for clients of older revisions.
 //!
-//! Serves the section "shapes" between revisions, and the row on content in results. The rule of thumb: members
-//! that a revision does not know are ignored by every client, so titles, icons, annotations, `_meta`, `$schema`,
-//! keywords of schemas and messages of progress are left alone. Clients do stumble over three things, which are
-//! turned into what they know: a type of content that their revision lacks becomes text; a structured result that
-//! is no object goes, and is told as text if nothing else is; and an output schema goes that is not one of an
-//! object. `execution` of tools goes where there are no tasks.
+//! Clients ignore members that their revision does not have, so titles, icons, annotations, `_meta`, `$schema`,
+//! keywords of schemas and messages of progress pass unchanged. Three things make clients fail and are rewritten:
+//! content of a type that the revision lacks becomes text; a structured result that is not an object is removed, and
+//! becomes text if there is no other content; an output schema that is not of an object is removed. `execution` of
+//! tools is removed where the revision has no tasks.
 //!
-//! In: a result of any later revision. Out: the same bytes, unless one of these things was found.
+//! In: a result of any later revision. Out: the same bytes, unless something had to be rewritten.
 
 use std::borrow::Cow;
 
@@ -37,7 +36,7 @@ pub fn result_for(method: &Method, result: &RawJson, revision: Revision) -> RawJ
     object::kept(result, object.write())
 }
 
-/// What becomes of `execution` in a list of tools.
+/// Whether `execution` is kept in a list of tools.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Execution {
     Stays,
@@ -104,30 +103,30 @@ fn prompt_messages(result: &mut Object<'_>, revision: Revision) {
     }
 }
 
-/// Whether there is a type of content that a revision lacks. Content is not read for nothing: it may be large.
+/// Whether the revision lacks a type of content. If not, content is not parsed, because it may be large.
 fn has_unknown_content(revision: Revision) -> bool {
     !(Feature::Audio.is_in(revision) && Feature::ResourceLinks.is_in(revision))
 }
 
-/// A block of content for a peer of a revision; `None` if it stays as it is. Types that no revision has are the
-/// server's own affair and stay.
+/// A block of content, rewritten for a peer of a revision; `None` if it needs no change. Types that no revision defines
+/// pass unchanged.
 pub(crate) fn block_for(text: &str, revision: Revision) -> Option<String> {
     let block = Object::read(text)?;
-    let said = |name: &str| block.get(name).and_then(object::unquoted);
-    match &*said("type")? {
+    let member = |name: &str| block.get(name).and_then(object::unquoted);
+    match &*member("type")? {
         "audio" if !Feature::Audio.is_in(revision) => {
-            let kind = said("mimeType").unwrap_or("unknown type".into());
-            let bytes = said("data").map_or(0, |data| data.trim_end_matches('=').len() * 3 / 4);
+            let kind = member("mimeType").unwrap_or("unknown type".into());
+            let bytes = member("data").map_or(0, |data| data.trim_end_matches('=').len() * 3 / 4);
             let words = format!("[Audio, {kind}, {bytes} bytes: this client's protocol version has none]");
             Some(text_block(&words, Some(&block)))
         }
         "resource_link" if !Feature::ResourceLinks.is_in(revision) => {
-            let uri = said("uri").unwrap_or_default();
-            let mut words = match said("title").or_else(|| said("name")) {
+            let uri = member("uri").unwrap_or_default();
+            let mut words = match member("title").or_else(|| member("name")) {
                 Some(name) => format!("{name}: {uri}"),
                 None => uri.into_owned(),
             };
-            if let Some(description) = said("description") {
+            if let Some(description) = member("description") {
                 words = format!("{words}\n{description}");
             }
             Some(text_block(&words, Some(&block)))
@@ -136,7 +135,7 @@ pub(crate) fn block_for(text: &str, revision: Revision) -> Option<String> {
     }
 }
 
-/// Text content with what the block it stands for said about itself.
+/// A text block with the annotations and `_meta` of the block that it replaces.
 fn text_block(words: &str, instead_of: Option<&Object<'_>>) -> String {
     let mut block = format!(r#"{{"type":"text","text":{}"#, object::quoted(words));
     for name in ["annotations", "_meta"] {
@@ -159,7 +158,7 @@ fn rewritten(text: Cow<'_, str>) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What becomes of a result in each revision; `=` is the one it was.
+    /// Compares the result for each revision; `=` means unchanged.
     fn check(method: &Method, result: &'static str, expected: [&str; 4]) {
         for (revision, expected) in Revision::ALL.into_iter().zip(expected) {
             let json = RawJson::trusted(result);

@@ -1,8 +1,7 @@
-//! A modern server's question, put to a client of a revision.
+//! Rewrites a modern server's question for a client of a legacy revision.
 //!
-//! Serves the row on elicitation by URL, the rows on elicitation and sampling of the section "shapes", and the
-//! case that cannot be bridged: a question that a client's revision has no words for. In: a question that the
-//! client's capabilities allow. Out: the params of the request to it, or why it cannot be asked.
+//! In: the question, and the client's capabilities and revision. Out: the params of the request to the client, or the
+//! reason why the client cannot be asked. "none" in the table means that the revision cannot express the question.
 //!
 //! | question | 2025-11-25 | 2025-06-18 | before |
 //! |---|---|---|---|
@@ -26,11 +25,11 @@ use crate::translate::downgrade::block_for;
 use crate::translate::features::Feature;
 use crate::translate::questions::{Question, is_url};
 
-/// The params of the request that puts a question to a client. `elicitation_id` is a fresh name for a question by
-/// URL: sessions want one, modern servers have none, and nobody will ever say that it is done.
+/// The params of the request that puts a question to a client. `elicitation_id` is a new id for an elicitation by URL:
+/// sessions require one, modern servers send none, and no completion notification will follow.
 ///
 /// # Errors
-/// When the client did not say that it can be asked this, or its revision has no words for it.
+/// When the client did not declare the capability, or its revision cannot express the question.
 pub fn params_for(
     question: &Question,
     relayed: Relayed,
@@ -81,7 +80,7 @@ fn form(object: &mut Object<'_>, revision: Revision) -> Result<(), &'static str>
     if lost { Err("the client's protocol version has no choices of several") } else { Ok(()) }
 }
 
-/// A choice with titles, in the words of 2025-06-18; the values are the same, so the answer is too.
+/// A choice with titles in the form of 2025-06-18. The values are the same, so the answer needs no translation.
 fn plain_choice(mut property: Object<'_>) -> Option<String> {
     let choices = property.get("oneOf").and_then(object::elements)?;
     let choices: Option<Vec<_>> = choices.into_iter().map(Object::read).collect();
@@ -105,9 +104,9 @@ fn messages(object: &mut Object<'_>, revision: Revision) -> Result<(), &'static 
     for text in messages {
         match split(text, revision)? {
             None => written.push(Cow::Borrowed(text)),
-            Some(said) => {
+            Some(parts) => {
                 changed = true;
-                written.extend(said.into_iter().map(Cow::Owned));
+                written.extend(parts.into_iter().map(Cow::Owned));
             }
         }
     }
@@ -117,8 +116,8 @@ fn messages(object: &mut Object<'_>, revision: Revision) -> Result<(), &'static 
     Ok(())
 }
 
-/// A message as one for each of its pieces of content, none if it has none; `None` if it stays as it is. What else
-/// it says, it says with the first.
+/// Splits a message into one message per block of content; `None` if it needs no change. Other members of the message
+/// go only into the first one. A message without content becomes no message.
 fn split(text: &str, revision: Revision) -> Result<Option<Vec<String>>, &'static str> {
     let Some(mut message) = Object::read(text) else {
         return Ok(None);
@@ -144,16 +143,16 @@ fn split(text: &str, revision: Revision) -> Result<Option<Vec<String>>, &'static
         return Ok(None);
     }
     message.set("content", known(first));
-    let mut said = vec![message.write().into_owned()];
-    said.extend(others.iter().map(|block| format!(r#"{{"role":{role},"content":{}}}"#, known(block))));
-    Ok(Some(said))
+    let mut parts = vec![message.write().into_owned()];
+    parts.extend(others.iter().map(|block| format!(r#"{{"role":{role},"content":{}}}"#, known(block))));
+    Ok(Some(parts))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What each revision is asked; `=` is what the server asked, `!` is nothing.
+    /// Compares the question for each revision; `=` means unchanged, `!` that the client cannot be asked.
     fn check(method: &Method, params: &'static str, expected: [&str; 4]) {
         let all = r#"{"roots":{},"sampling":{"tools":{}},"elicitation":{"form":{},"url":{}}}"#;
         for (revision, expected) in Revision::ALL.into_iter().zip(expected) {

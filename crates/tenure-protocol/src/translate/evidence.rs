@@ -1,9 +1,10 @@
-//! What an answer says about the era that a server is of.
+//! Tells from a server's answers which era it serves.
 //!
-//! Serves the choice of an era for a server that may be of one, of the other or of both. A server is asked in the
-//! words of one era, and its answer tells whether it understood. Refused credentials, overload, and faults of
-//! networks and machines tell nothing. No single code decides that a server is *not* modern: whatever is no modern
-//! answer is none.
+//! A server may serve one era or both. The gateway sends a request of one era, and the answer shows whether the server
+//! understood it. Refused credentials, overload, and faults of the network or the machine prove nothing. No single code
+//! proves that a server is *not* modern: every answer that is not a modern one counts as "not modern".
+//!
+//! In: how the server was reached and its answer. Out: a [`Verdict`].
 
 use crate::error::{Reason, RpcError};
 use crate::json::RawJson;
@@ -12,67 +13,67 @@ use crate::message::Reply;
 use crate::revision::Revision;
 use crate::translate::codes::{self, HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED};
 
-/// How a server was asked, and with which status it answered.
+/// The transport of an answer, with its HTTP status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// Over HTTP; without a status if no answer came.
+pub enum AnsweredOver {
+    /// HTTP; no status if no answer came.
     Http(Option<u16>),
-    /// Over pipes, where silence is an answer: servers wait for `initialize`, or exit.
+    /// Pipes, where silence counts as an answer: legacy servers wait for `initialize`, or exit.
     Pipes,
 }
 
 /// How a server is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
+pub enum ServerTransport {
     /// By HTTP.
     Http,
     /// By the pipes of a child process.
     Pipes,
 }
 
-/// What a server said.
+/// The answer of a server.
 #[derive(Clone, Copy, Debug)]
-pub enum Said<'a> {
+pub enum ServerAnswer<'a> {
     /// A result.
     Result(&'a RawJson),
     /// A JSON-RPC error.
     Error(&'a RpcError),
-    /// Nothing, or nothing that is JSON-RPC.
+    /// No answer, or none that is JSON-RPC.
     Nothing,
 }
 
-/// Whether a server is of an era.
+/// Whether a server serves an era.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is.
+    /// It does.
     Yes,
-    /// It is not.
+    /// It does not.
     No,
-    /// The answer does not tell.
+    /// The answer proves nothing.
     Unknown,
 }
 
-/// Reads how a server answered out of the error that one of its halves gives in place of an answer.
+/// The server's answer behind an error of a backend.
 ///
-/// An error that the server wrote passes through the halves as it is. Where there was none, theirs is our own: its
-/// `data.status` is the status that the server answered with, if it answered at all. A limit of ours, or our own
-/// end, is nothing that the server said.
-pub fn heard(over: Over, error: &RpcError) -> (Way, Said<'_>) {
+/// A backend passes the server's own errors on unchanged. If there was no JSON-RPC answer, the error is our own, and
+/// its `data.status` is the HTTP status, if there was one. An error for a limit of ours, or for our own shutdown, is
+/// no answer of the server.
+pub fn heard(transport: ServerTransport, error: &RpcError) -> (AnsweredOver, ServerAnswer<'_>) {
     const BROKEN: [Reason; 2] = [Reason::BackendUnavailable, Reason::TimedOut];
     const OURS: [Reason; 4] =
         [Reason::TooManyProcesses, Reason::Draining, Reason::Interrupted, Reason::Cancelled];
     let is = |reasons: &[Reason]| reasons.iter().any(|reason| error.is(*reason));
     let status = || codes::data(error)?.get("status")?.parse().ok();
-    match over {
-        Over::Http if is(&BROKEN) => (Way::Http(status()), Said::Nothing),
-        Over::Pipes if is(&BROKEN) => (Way::Pipes, Said::Nothing),
-        _ if is(&OURS) => (Way::Http(None), Said::Nothing),
-        Over::Http => (Way::Http(Some(200)), Said::Error(error)),
-        Over::Pipes => (Way::Pipes, Said::Error(error)),
+    match transport {
+        ServerTransport::Http if is(&BROKEN) => (AnsweredOver::Http(status()), ServerAnswer::Nothing),
+        ServerTransport::Pipes if is(&BROKEN) => (AnsweredOver::Pipes, ServerAnswer::Nothing),
+        _ if is(&OURS) => (AnsweredOver::Http(None), ServerAnswer::Nothing),
+        ServerTransport::Http => (AnsweredOver::Http(Some(200)), ServerAnswer::Error(error)),
+        ServerTransport::Pipes => (AnsweredOver::Pipes, ServerAnswer::Error(error)),
     }
 }
 
-/// What the answer to `server/discover` says about the modern era, where `version` is the one that we speak.
+/// The verdict on the modern era from the answer to `server/discover`; `version` is the one that we speak.
 ///
 /// | answer | verdict |
 /// |---|---|
@@ -82,24 +83,24 @@ pub fn heard(over: Over, error: &RpcError) -> (Way, Said<'_>) {
 /// | -32022 that does not | no |
 /// | HTTP 3xx, 401, 403, 408, 429, 5xx or no answer | unknown |
 /// | any other error or status, silence on pipes | no |
-pub fn of_discover(way: Way, said: Said<'_>, version: &str) -> Verdict {
-    match said {
-        Said::Result(result) => served(result, version),
-        Said::Error(error) => match error.code() {
+pub fn of_discover(over: AnsweredOver, answer: ServerAnswer<'_>, version: &str) -> Verdict {
+    match answer {
+        ServerAnswer::Result(result) => served(result, version),
+        ServerAnswer::Error(error) => match error.code() {
             HEADER_MISMATCH | MISSING_CAPABILITY => Verdict::Yes,
             VERSION_NOT_SERVED => match offers(error) {
                 Some(offered) if offered.iter().any(|offered| offered == version) => Verdict::Yes,
                 Some(_) | None => Verdict::No,
             },
-            _ if tells_nothing(way) => Verdict::Unknown,
+            _ if tells_nothing(over) => Verdict::Unknown,
             _ => Verdict::No,
         },
-        Said::Nothing if tells_nothing(way) => Verdict::Unknown,
-        Said::Nothing => Verdict::No,
+        ServerAnswer::Nothing if tells_nothing(over) => Verdict::Unknown,
+        ServerAnswer::Nothing => Verdict::No,
     }
 }
 
-/// What the answer to `initialize` says about the legacy era.
+/// The verdict on the legacy era from the answer to `initialize`.
 ///
 /// | answer | verdict |
 /// |---|---|
@@ -108,18 +109,18 @@ pub fn of_discover(way: Way, said: Said<'_>, version: &str) -> Verdict {
 /// | any other -32022, -32020, -32021 or -32601 | no |
 /// | anything else | unknown |
 ///
-/// Unlike modern servers, those of the legacy era have many ways to say no: an error may mean that this client, this
-/// moment or this address is wrong.
-pub fn of_initialize(said: Said<'_>) -> Verdict {
+/// Legacy servers refuse for many reasons, so an unknown error proves nothing: this client, this moment or this
+/// address may be the cause.
+pub fn of_initialize(answer: ServerAnswer<'_>) -> Verdict {
     const METHOD_NOT_FOUND: i64 = -32601;
-    match said {
-        Said::Result(result) => match Object::read(object::text(result)) {
+    match answer {
+        ServerAnswer::Result(result) => match Object::read(object::text(result)) {
             Some(result) if result.get("protocolVersion").and_then(object::unquoted).is_some() => {
                 Verdict::Yes
             }
             Some(_) | None => Verdict::Unknown,
         },
-        Said::Error(error) => match error.code() {
+        ServerAnswer::Error(error) => match error.code() {
             VERSION_NOT_SERVED => match offers(error) {
                 Some(offered) if offered.iter().any(|offered| Revision::parse(offered).is_some()) => {
                     Verdict::Yes
@@ -129,51 +130,51 @@ pub fn of_initialize(said: Said<'_>) -> Verdict {
             HEADER_MISMATCH | MISSING_CAPABILITY | METHOD_NOT_FOUND => Verdict::No,
             _ => Verdict::Unknown,
         },
-        Said::Nothing => Verdict::Unknown,
+        ServerAnswer::Nothing => Verdict::Unknown,
     }
 }
 
-/// What an error in answer to any other modern request says about the modern era: a server that was replaced by an
-/// older one, or went back to one, no longer serves the version.
+/// The verdict on the modern era from an error to any other modern request. A server that was replaced by an older
+/// version no longer serves ours.
 pub fn of_exchange(error: &RpcError, version: &str) -> Verdict {
     match error.code() {
-        VERSION_NOT_SERVED => of_discover(Way::Pipes, Said::Error(error), version),
+        VERSION_NOT_SERVED => of_discover(AnsweredOver::Pipes, ServerAnswer::Error(error), version),
         HEADER_MISMATCH | MISSING_CAPABILITY => Verdict::Yes,
         _ => Verdict::Unknown,
     }
 }
 
-/// What the reply of a server that was asked by `server/discover` says about the modern era, where nothing is known
-/// but the reply. Silence tells nothing then.
+/// The verdict on the modern era from a reply to `server/discover` whose transport is unknown. Silence proves nothing
+/// then.
 pub fn of_reply(reply: &Reply, version: &str) -> Verdict {
     match reply {
-        Ok(result) => of_discover(Way::Http(Some(200)), Said::Result(result), version),
+        Ok(result) => of_discover(AnsweredOver::Http(Some(200)), ServerAnswer::Result(result), version),
         Err(error) => {
-            let (way, said) = heard(Over::Http, error);
-            of_discover(way, said, version)
+            let (over, answer) = heard(ServerTransport::Http, error);
+            of_discover(over, answer, version)
         }
     }
 }
 
-/// Whether an error in answer to a modern request may come from a server that does not know what that is, so that
-/// it is worth asking for its era again: servers with sessions refuse what belongs to none.
+/// Whether an error to a modern request may come from a legacy server, which refuses requests without a session. Then
+/// the era is worth another probe.
 pub fn casts_doubt(error: &RpcError) -> bool {
     const USUAL: [i64; 3] = [-32600, -32000, -32001];
-    match heard(Over::Http, error) {
-        (way @ Way::Http(Some(400..)), Said::Nothing) => !tells_nothing(way),
-        (_, Said::Error(error)) => USUAL.contains(&error.code()),
+    match heard(ServerTransport::Http, error) {
+        (over @ AnsweredOver::Http(Some(400..)), ServerAnswer::Nothing) => !tells_nothing(over),
+        (_, ServerAnswer::Error(error)) => USUAL.contains(&error.code()),
         _ => false,
     }
 }
 
-/// Whether what a server said to `initialize` may come from one that does not know what that is, so that it is worth
-/// asking in the other words. Where silence is no answer, and for an error of the server's own making, it is not: the
-/// client waits.
-pub fn may_not_know_initialize(way: Way, said: Said<'_>) -> bool {
-    match said {
-        Said::Result(_) => false,
-        Said::Error(error) => matches!(error.code(), -32602..=-32600 | -32022..=-32020),
-        Said::Nothing => matches!(way, Way::Http(Some(400..))) && !tells_nothing(way),
+/// Whether the answer to `initialize` may come from a modern server that does not know the method. Then
+/// `server/discover` is worth a try. No answer at all, and the server's other errors, are no reason for
+/// one, because the client is waiting.
+pub fn may_not_know_initialize(over: AnsweredOver, answer: ServerAnswer<'_>) -> bool {
+    match answer {
+        ServerAnswer::Result(_) => false,
+        ServerAnswer::Error(error) => matches!(error.code(), -32602..=-32600 | -32022..=-32020),
+        ServerAnswer::Nothing => matches!(over, AnsweredOver::Http(Some(400..))) && !tells_nothing(over),
     }
 }
 
@@ -188,12 +189,12 @@ fn offers(error: &RpcError) -> Option<Vec<String>> {
     serde_json::from_str(codes::data(error)?.get("supported")?).ok()
 }
 
-/// Whether a server that answered in this way said nothing about eras, whatever it said.
-pub fn tells_nothing(way: Way) -> bool {
-    match way {
-        Way::Http(Some(status)) => matches!(status, 300..=399 | 401 | 403 | 408 | 429 | 500..),
-        Way::Http(None) => true,
-        Way::Pipes => false,
+/// Whether an answer with this status proves nothing about eras, whatever its content.
+pub fn tells_nothing(over: AnsweredOver) -> bool {
+    match over {
+        AnsweredOver::Http(Some(status)) => matches!(status, 300..=399 | 401 | 403 | 408 | 429 | 500..),
+        AnsweredOver::Http(None) => true,
+        AnsweredOver::Pipes => false,
     }
 }
 
@@ -210,11 +211,11 @@ mod tests {
     }
     use Answer::{Error, Nothing, Result};
 
-    fn verdict(answer: &Answer, judge: impl FnOnce(Said<'_>) -> Verdict) -> Verdict {
+    fn verdict(answer: &Answer, judge: impl FnOnce(ServerAnswer<'_>) -> Verdict) -> Verdict {
         match answer {
-            Result(text) => judge(Said::Result(&RawJson::trusted(*text))),
-            Error(text) => judge(Said::Error(&RpcError::from_raw(RawJson::trusted(*text)))),
-            Nothing => judge(Said::Nothing),
+            Result(text) => judge(ServerAnswer::Result(&RawJson::trusted(*text))),
+            Error(text) => judge(ServerAnswer::Error(&RpcError::from_raw(RawJson::trusted(*text)))),
+            Nothing => judge(ServerAnswer::Nothing),
         }
     }
 
@@ -226,10 +227,10 @@ mod tests {
 
     #[test]
     fn what_the_answer_to_discover_says() {
-        let http = |status| Way::Http(Some(status));
+        let http = |status| AnsweredOver::Http(Some(status));
         let table = [
             (http(200), Result(r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#), Verdict::Yes),
-            (Way::Pipes, Result(r#"{"supportedVersions":["2026-07-28"]}"#), Verdict::Yes),
+            (AnsweredOver::Pipes, Result(r#"{"supportedVersions":["2026-07-28"]}"#), Verdict::Yes),
             (http(200), Result(r#"{"supportedVersions":["2025-11-25"]}"#), Verdict::No),
             (http(200), Result("{}"), Verdict::No),
             (http(400), ONLY_MODERN, Verdict::Yes),
@@ -237,7 +238,7 @@ mod tests {
             (http(400), UNSAID, Verdict::No),
             (http(400), Error(r#"{"code":-32020,"message":"m"}"#), Verdict::Yes),
             (http(400), Error(r#"{"code":-32021,"message":"m"}"#), Verdict::Yes),
-            // What servers of sessions say to a request without a session.
+            // Answers of legacy servers to a request without a session.
             (http(400), Error(r#"{"code":-32000,"message":"m"}"#), Verdict::No),
             (http(404), Error(r#"{"code":-32601,"message":"m"}"#), Verdict::No),
             (http(422), Nothing, Verdict::No),
@@ -250,10 +251,10 @@ mod tests {
             (http(429), Nothing, Verdict::Unknown),
             (http(500), Error(r#"{"code":-32603,"message":"m"}"#), Verdict::Unknown),
             (http(503), Nothing, Verdict::Unknown),
-            (Way::Http(None), Nothing, Verdict::Unknown),
-            (Way::Pipes, Error(r#"{"code":-32601,"message":"m"}"#), Verdict::No),
-            (Way::Pipes, Error(r#"{"code":-32603,"message":"m"}"#), Verdict::No),
-            (Way::Pipes, Nothing, Verdict::No),
+            (AnsweredOver::Http(None), Nothing, Verdict::Unknown),
+            (AnsweredOver::Pipes, Error(r#"{"code":-32601,"message":"m"}"#), Verdict::No),
+            (AnsweredOver::Pipes, Error(r#"{"code":-32603,"message":"m"}"#), Verdict::No),
+            (AnsweredOver::Pipes, Nothing, Verdict::No),
         ];
         for (number, (way, answer, expected)) in table.iter().enumerate() {
             let found = verdict(answer, |said| of_discover(*way, said, MODERN));
@@ -299,12 +300,12 @@ mod tests {
             (own(Reason::TimedOut).to_rpc(), Verdict::Unknown, Verdict::No),
             (own(Reason::TooManyProcesses).to_rpc(), Verdict::Unknown, Verdict::Unknown),
             (own(Reason::Draining).to_rpc(), Verdict::Unknown, Verdict::Unknown),
-            // A server's own words, also those of one like us.
+            // Errors of the server itself, which may be another Tenure.
             (own(Reason::MethodNotFound).to_rpc(), Verdict::No, Verdict::No),
             (RpcError::new(-32020, "m"), Verdict::Yes, Verdict::Yes),
         ];
         for (error, by_http, by_pipes) in table {
-            for (over, expected) in [(Over::Http, by_http), (Over::Pipes, by_pipes)] {
+            for (over, expected) in [(ServerTransport::Http, by_http), (ServerTransport::Pipes, by_pipes)] {
                 let (way, said) = heard(over, &error);
                 assert_eq!(of_discover(way, said, "2026-07-28"), expected, "{over:?} {error:?}");
             }

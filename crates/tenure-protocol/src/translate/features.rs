@@ -1,24 +1,24 @@
-//! Since which revision of MCP something exists, of the things that a bridge has to take away from older ones.
+//! The revision that introduced each feature which a bridge has to remove for older peers.
 //!
-//! Beside `protocol.rs` the only file that compares versions. Only what a peer of an older revision could stumble
-//! over has a name here: members that a revision does not know are ignored by all of them.
+//! Besides `revision.rs` and `era.rs` the only file that compares versions. It lists only features that make older
+//! peers fail; they ignore all other members that their revision does not have.
 
 use crate::revision::Revision;
 
-/// Something that older revisions do not have.
+/// A feature that older revisions do not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Feature {
     /// Content of type `audio`.
     Audio,
-    /// A capability that says whether a server completes arguments.
+    /// The server capability `completions`.
     CompletionsCapability,
     /// Content of type `resource_link`.
     ResourceLinks,
     /// `elicitation/create`, with a form.
     Elicitation,
-    /// The mode `url` of an elicitation, and with it modes at all.
+    /// The mode `url` of an elicitation, and the member `mode` itself.
     UrlElicitation,
-    /// Choices in a form that have titles of their own (`oneOf`), and choices of several (`array`).
+    /// Choices in a form with their own titles (`oneOf`), and choices of several values (`array`).
     RichChoices,
     /// Tools in a sampling request, and lists of content in its messages.
     SamplingTools,

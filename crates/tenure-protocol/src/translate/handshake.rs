@@ -1,12 +1,12 @@
-//! Who a server is and what it can do, between the eras.
+//! Translates the handshake: `initialize` of sessions and `server/discover` of the modern era.
 //!
-//! Serves the row on `initialize` (answered out of a modern server's `server/discover`), the row on discovery
-//! (answered out of a session's `initialize`), and the opening of the sessions that modern clients share. Of
-//! section "shapes": instructions, `extensions`, and the capability for completions, which 2024-11-05 lacks.
+//! In: a modern server's discovery, or a session's `InitializeResult`. Out: the answer for a client of the other era,
+//! and the `initialize` params of the pooled sessions that modern clients share.
 //!
-//! Passed on are tools, prompts, resources, completions and logging. What a server promises to tell by itself
-//! (`listChanged`, `subscribe`) is promised to the client only if somebody listens to the server. `extensions`,
-//! `experimental` and `tasks` are not passed on, since nobody knows whether what they stand for could pass.
+//! The capabilities for tools, prompts, resources, completions and logging pass. `listChanged` and `subscribe` pass
+//! only if the bridge listens to the server's notifications. `extensions`, `experimental` and `tasks` do not pass,
+//! because the gateway cannot know whether their messages would pass the bridge. 2024-11-05 has no capability for
+//! completions.
 
 use crate::error::RpcError;
 use crate::json::RawJson;
@@ -17,21 +17,22 @@ use crate::translate::capabilities::Relayed;
 use crate::translate::codes::fault_of_server;
 use crate::translate::features::Feature;
 
-/// Whether news that a server tells by itself reach the client.
+/// Whether the server's own notifications reach the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feeds {
-    /// Somebody listens to the server and passes them on.
+    /// The bridge listens to the server and passes them on.
     Open,
-    /// Nobody does.
+    /// The bridge does not listen.
     Closed,
 }
 
-/// A session's `InitializeResult`, out of a modern server's `DiscoverResult`.
+/// A session's `InitializeResult`, made from a modern server's `DiscoverResult`.
 ///
-/// A server need not say who it is, but a session has to: then it is called by `name`, the gateway's own for it.
+/// A modern server may leave out `serverInfo`, a session may not: then the server gets `name`, the gateway's own name
+/// for it.
 ///
 /// # Errors
-/// When the server's answer is no `DiscoverResult`.
+/// When the server's answer is not a `DiscoverResult`.
 pub fn initialize_result(
     discovered: &RawJson,
     revision: Revision,
@@ -62,11 +63,11 @@ pub fn initialize_result(
     Ok(RawJson::trusted(result))
 }
 
-/// A modern `DiscoverResult`, out of a session's `InitializeResult`. It says which versions the gateway serves,
-/// not the server, and lacks what every modern result has (its type and how long it may be kept).
+/// A modern `DiscoverResult`, made from a session's `InitializeResult`. It lists the versions that the gateway serves,
+/// not those of the server. The result type and the caching members are added later, as to every modern result.
 ///
 /// # Errors
-/// When the server's answer is no `InitializeResult`.
+/// When the server's answer is not an `InitializeResult`.
 pub fn discover_result(initialized: &RawJson, served: &[&str], feeds: Feeds) -> Result<RawJson, RpcError> {
     let broken = || fault_of_server("The server's answer to initialize cannot be read".to_owned());
     let initialized = Object::read(object::text(initialized)).ok_or_else(broken)?;
@@ -97,7 +98,7 @@ pub fn discover_result(initialized: &RawJson, served: &[&str], feeds: Feeds) -> 
     Ok(RawJson::trusted(result))
 }
 
-/// Whether a `DiscoverResult` names a version among those that a server serves.
+/// Whether a `DiscoverResult` lists a version as supported.
 pub fn serves(discovered: &RawJson, version: &str) -> bool {
     let Some(discovered) = Object::read(object::text(discovered)) else {
         return false;
@@ -106,8 +107,8 @@ pub fn serves(discovered: &RawJson, version: &str) -> bool {
     versions.into_iter().any(|named| object::unquoted(named).is_some_and(|named| named == version))
 }
 
-/// The params of `initialize` for a session that modern clients of equal capabilities share. `client` is the
-/// gateway's own name, since such a session has many clients.
+/// The params of `initialize` for a session that modern clients with equal capabilities share. `client` is the
+/// gateway's own `clientInfo`, because such a session has many clients.
 pub fn initialize_params(relayed: Relayed, client: &RawJson) -> RawJson {
     RawJson::trusted(format!(
         r#"{{"protocolVersion":"{}","capabilities":{},"clientInfo":{}}}"#,
@@ -117,16 +118,16 @@ pub fn initialize_params(relayed: Relayed, client: &RawJson) -> RawJson {
     ))
 }
 
-/// What a session's client said of itself in `initialize`: its capabilities and its name.
+/// The capabilities and the name that a session's client sent in `initialize`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Introduced {
-    /// What it can do, as far as it can be relayed.
+    /// Its capabilities, as far as they can be relayed.
     pub relayed: Relayed,
-    /// Who it is, if it says so properly.
+    /// Its `clientInfo`, if it is valid.
     pub client: Option<RawJson>,
 }
 
-/// Reads what a session's client said of itself.
+/// Reads the `initialize` params of a session's client.
 pub fn introduced(initialize_params: &RawJson, revision: Revision) -> Introduced {
     let params = Object::read(object::text(initialize_params)).unwrap_or_else(object::nothing);
     let capabilities = params.get("capabilities").map(|text| object::part(initialize_params, text));
@@ -138,12 +139,12 @@ pub fn introduced(initialize_params: &RawJson, revision: Revision) -> Introduced
     }
 }
 
-/// What is known about a server's completions.
+/// Whether the server's revision has the capability `completions`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completions {
-    /// It declares them or it has none.
+    /// It has: the server declares completions, or it has none.
     AsDeclared,
-    /// It has no way to declare them. Where there is something to complete, it may be asked.
+    /// It has not. A server with prompts or resources may still complete their arguments, so completions are declared.
     Unsaid,
 }
 
@@ -171,7 +172,7 @@ fn instructions<'a>(from: &Object<'a>) -> Option<&'a str> {
     from.get("instructions").filter(|text| text.starts_with('"'))
 }
 
-/// Whether it has the two members that every revision demands.
+/// Whether it has the two members that every revision requires.
 fn is_implementation(text: &str) -> bool {
     Object::read(text).is_some_and(|object| {
         ["name", "version"].iter().all(|name| object.get(name).is_some_and(|text| text.starts_with('"')))
@@ -231,7 +232,7 @@ mod tests {
                 Closed,
                 r#"{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"resources":{}}}"#,
             ),
-            // It had no way to say that it completes.
+            // The revision has no capability for completions.
             (
                 r#"{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}}}"#,
                 Open,

@@ -1,8 +1,8 @@
-//! News that a server tells by itself, between the eras.
+//! Translates the notifications that a server sends on its own: changes of lists, resources and tasks.
 //!
-//! Serves the rows on subscriptions, on changes of lists and on listens. In a session such news simply come; in the
-//! modern era a client names what it wants to hear in a `subscriptions/listen`, is told first what of it will come,
-//! and every message carries the id of that listen.
+//! In a session the server simply sends them. In the modern era a client names the notifications it wants in a
+//! `subscriptions/listen`, the server acknowledges those that it will send, and each notification carries the id of the
+//! listen.
 
 use crate::error::{Reason, RpcError};
 use crate::json::RawJson;
@@ -11,7 +11,7 @@ use crate::keys::SUBSCRIPTION;
 use crate::method::Method;
 use crate::request_id::RequestId;
 
-/// What a listen wants to hear, or will.
+/// The notifications that a listen wants, or that the server has granted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// Changes of the list of tools.
@@ -27,11 +27,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads the params of a `subscriptions/listen`, or of its acknowledgement. Kinds of news that nobody knows are
-    /// left out, as in any acknowledgement.
+    /// Reads the params of a `subscriptions/listen`, or of its acknowledgement. Unknown kinds of notifications are left
+    /// out, as an acknowledgement does.
     ///
     /// # Errors
-    /// When they name no kinds of news at all, or not in the way that it is done.
+    /// When `notifications` is missing, or a member of it has the wrong type.
     pub fn read(params: Option<&RawJson>) -> Result<Self, RpcError> {
         let broken = || RpcError::of(Reason::InvalidParams, "notifications is missing or cannot be read");
         let params = Object::read(params.map_or("{}", object::text)).ok_or_else(broken)?;
@@ -54,12 +54,12 @@ impl Filter {
         })
     }
 
-    /// The params of a listen for this, without what every modern request says of its sender.
+    /// The params of a listen for this filter, without the `_meta` of the sender.
     pub fn listen(&self) -> RawJson {
         RawJson::trusted(format!(r#"{{"notifications":{}}}"#, self.object()))
     }
 
-    /// The params of the acknowledgement of a listen that will hear this.
+    /// The params of the acknowledgement that grants this filter to a listen.
     pub fn acknowledgement(&self, listen: &RequestId) -> RawJson {
         RawJson::trusted(format!(
             r#"{{"notifications":{},"_meta":{{"{SUBSCRIPTION}":{}}}}}"#,
@@ -68,7 +68,7 @@ impl Filter {
         ))
     }
 
-    /// What of it was asked for.
+    /// The part of the filter that was requested.
     #[must_use]
     pub fn within(mut self, asked: &Self) -> Self {
         self.tools &= asked.tools;
@@ -79,8 +79,9 @@ impl Filter {
         self
     }
 
-    /// What of it a session's server says in `initialize` that it tells by itself. Resources that are watched stay:
-    /// whether they can be is known after `resources/subscribe`. Tasks of sessions are not told here.
+    /// The part of the filter that a session's server announces in `initialize`. The URIs stay if it announces
+    /// `resources.subscribe`; whether each of them works is known after `resources/subscribe`. Changes of tasks are not
+    /// sent this way in a session.
     #[must_use]
     pub fn of_session(&self, initialized: &RawJson) -> Self {
         let capabilities =
@@ -98,8 +99,8 @@ impl Filter {
         }
     }
 
-    /// Whether a listen for this hears a session's news. A server may name a part of a resource that is watched, so
-    /// an address under a watched one counts as that one.
+    /// Whether a session's notification matches the filter. A server may name a part of a subscribed resource, so a URI
+    /// below a subscribed one matches too.
     pub fn hears(&self, method: &Method, params: Option<&RawJson>) -> bool {
         match method {
             Method::ToolsListChanged => self.tools,
@@ -139,7 +140,7 @@ impl Filter {
     }
 }
 
-/// The params of a session's news for a listen: with its id.
+/// The params of a session's notification, with the id of the listen added.
 pub fn to_modern(params: Option<&RawJson>, listen: &RequestId) -> RawJson {
     let mut object = params.and_then(|it| Object::read(object::text(it))).unwrap_or_else(object::nothing);
     let mut meta = object.get("_meta").and_then(Object::read).unwrap_or_else(object::nothing);
@@ -148,7 +149,7 @@ pub fn to_modern(params: Option<&RawJson>, listen: &RequestId) -> RawJson {
     RawJson::trusted(object.write().into_owned())
 }
 
-/// The params of a listen's news for a session: without its id, and none at all if nothing else is in them.
+/// The params of a listen's notification, without the id of the listen; `None` if nothing else is in them.
 pub fn to_legacy(params: Option<&RawJson>) -> Option<RawJson> {
     let params = params?;
     let Some(mut object) = Object::read(object::text(params)) else {
@@ -158,7 +159,7 @@ pub fn to_legacy(params: Option<&RawJson>) -> Option<RawJson> {
     (!object.is_empty()).then(|| object::kept(params, object.write()))
 }
 
-/// The result that ends a listen. Its type is added where exchanges are answered.
+/// The result that ends a listen. The result type is added later, as to every modern result.
 pub fn end(listen: &RequestId) -> RawJson {
     RawJson::trusted(format!(r#"{{"_meta":{{"{SUBSCRIPTION}":{}}}}}"#, raw(listen)))
 }

@@ -1,9 +1,9 @@
-//! One rising series of progress out of several.
+//! Joins the progress of several attempts into one rising series.
 //!
-//! Serves the rows on progress. To a client in a session a request is one request, however often the bridge sends
-//! it to a modern server: the server counts from the start each time, but the client has to see a number that only
-//! rises. So what was reached before is added. In the other direction one series of the session's server is told
-//! under the token of the client's latest attempt. What does not rise is dropped in both.
+//! A client in a session sends one request, but the bridge may send it to a modern server several times. The server
+//! counts from zero in each attempt, while the client must see a number that only rises, so the progress of the earlier
+//! attempts is added. In the other direction the session's server has one series, and its notifications get the token
+//! of the client's latest attempt. In both directions a value that does not rise is dropped.
 
 use crate::json::RawJson;
 use crate::json::object::{self, Object};
@@ -12,23 +12,23 @@ use crate::keys::TOKEN;
 /// The progress of one request, as its client sees it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Series {
-    /// What earlier attempts reached.
+    /// The progress of the earlier attempts.
     before: f64,
-    /// What was told last.
+    /// The last value that the client got.
     last: Option<f64>,
 }
 
 impl Series {
-    /// The request is sent once more and counts from the start.
+    /// Call this when the request is sent again: the server counts from zero.
     pub fn restart(&mut self) {
         self.before = self.last.unwrap_or(self.before);
     }
 
-    /// The params of a `notifications/progress` for the client, under its own token; `None` if they tell nothing
-    /// new. Numbers stay as they were written as long as nothing has to be added.
+    /// The params of a `notifications/progress` for the client, with its own token; `None` if the value does not rise.
+    /// Numbers keep their notation as long as nothing has to be added.
     pub fn tell(&mut self, params: &RawJson, token: &RawJson) -> Option<RawJson> {
         let mut object = Object::read(object::text(params))?;
-        // The standard library reads every number to its last bit, so that no two change places.
+        // The standard library parses floats exactly, so the order of two numbers never changes.
         let read = |name| object.get(name).and_then(|text| text.parse::<f64>().ok());
         let (progress, total) = (read("progress")?, read("total"));
         let reached = self.before + progress;
@@ -49,7 +49,7 @@ impl Series {
 
 /// Whole numbers are written as such.
 fn number(value: f64) -> String {
-    /// Up to here every whole number has a float of its own.
+    /// Below this every whole number is exact as a float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() < EXACT {
         format!("{value:.0}")
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells a series; `restart` starts anew, anything else is what the server says.
+    /// The params that the client gets. `restart` starts a new attempt; everything else is the params of the server.
     fn told(said: &[&'static str]) -> Vec<String> {
         let mut series = Series::default();
         let token = RawJson::trusted(r#""mine""#);

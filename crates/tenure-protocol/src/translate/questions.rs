@@ -1,13 +1,13 @@
-//! Questions of a server to its client, between the eras.
+//! Translates the questions of a server to its client.
 //!
-//! A modern server answers that it needs more input, and is sent the same request again with the answers; a
-//! session's server sends requests of its own and waits. Towards clients in sessions this serves the rows on
-//! results that want input, on states without questions, and on errors and refusals of clients; towards modern
-//! clients the rows on requests of the server, on those that nobody can be asked, on limits of waiting, on -32042
-//! and on task-augmented questions. How a question is put to a client of a revision is said in `forms`.
+//! A modern server answers `input_required`, and the client sends the same request again with the answers. A
+//! session's server sends its own requests and waits. For clients in a session this file reads `input_required`,
+//! builds the retry, and builds the answer to a call whose question got none. For modern clients it turns the
+//! requests of the server and the error -32042 into questions, and answers requests for which there is no client, or
+//! no answer in time. `elicitation` rewrites a question for the revision of the client.
 //!
 //! Each question has a key: the server's own in a modern result, ours (`q1`, `q2` …) for a session's server, unless
-//! it names one in the question's `_meta` as `dev.tenure/inputKey`.
+//! the server names one in the question's `_meta` as `dev.tenure/inputKey`.
 
 use std::collections::HashSet;
 
@@ -21,31 +21,31 @@ use crate::revision::Revision;
 use crate::translate::codes::{self, URL_ELICITATION_REQUIRED, fault_of_server};
 use crate::translate::features::Feature;
 
-/// Something that a server wants to know of its client.
+/// A question of a server to its client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Question {
-    /// What the answer is to be called.
+    /// The key of the answer.
     pub key: String,
-    /// What is asked: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+    /// `elicitation/create`, `sampling/createMessage` or `roots/list`.
     pub method: Method,
-    /// Its params, unread.
+    /// Its params, not parsed.
     pub params: Option<RawJson>,
 }
 
-/// What a modern server wants before it goes on.
+/// The content of an `input_required` result.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wanted {
-    /// What it wants to know; nothing: the request is only to be sent again, later.
+pub struct InputWanted {
+    /// The questions. If there are none, the client only has to send the request again later.
     pub questions: Vec<Question>,
-    /// Its state, a JSON string, which is to come back exactly as it is.
+    /// The server's state, a JSON string that the retry must return unchanged.
     pub state: Option<RawJson>,
 }
 
 /// Reads an `input_required` result.
 ///
 /// # Errors
-/// When it wants nothing at all, or something that cannot be asked.
-pub fn wanted(result: &RawJson) -> Result<Wanted, RpcError> {
+/// When it has neither questions nor a state, or a question that no client answers.
+pub fn wanted(result: &RawJson) -> Result<InputWanted, RpcError> {
     let broken = |what: &str| fault_of_server(format!("The server's wish for input cannot be read: {what}"));
     let object = Object::read(object::text(result)).ok_or_else(|| broken("it is no object"))?;
     let questions = match object.get("inputRequests") {
@@ -59,10 +59,10 @@ pub fn wanted(result: &RawJson) -> Result<Wanted, RpcError> {
     if questions.is_empty() && state.is_none() {
         return Err(broken("it has neither questions nor a state"));
     }
-    Ok(Wanted { questions, state: state.map(|state| object::part(result, state)) })
+    Ok(InputWanted { questions, state: state.map(|state| object::part(result, state)) })
 }
 
-/// The questions in a map of them; `None` if one of them is none, or two have one key.
+/// The questions in an `inputRequests` object; `None` if an entry is not a question, or two have the same key.
 pub(crate) fn asked(within: &RawJson, map: &str) -> Option<Vec<Question>> {
     let map = Object::read(map)?;
     let read = |(key, request): (&str, _)| {
@@ -78,11 +78,11 @@ pub(crate) fn asked(within: &RawJson, map: &str) -> Option<Vec<Question>> {
     (keys.len() == questions.len()).then_some(questions)
 }
 
-/// The params of a modern request that is sent once more, with the answers to the last questions and the state
-/// that came with them. Answers and states of earlier attempts go.
+/// The params of the retry of a modern request, with the answers to the last questions and the state that came with
+/// them. Answers and states of earlier attempts are removed.
 ///
 /// # Errors
-/// When the params are no object.
+/// When the params are not an object.
 pub fn retry(
     params: &RawJson,
     answers: &[(String, RawJson)],
@@ -101,9 +101,9 @@ pub fn retry(
     Ok(object::kept(params, object.write()))
 }
 
-/// The answer to a request that cannot go on, since its client could not be asked or answered with an error. A
-/// modern server has no place for such an error, and is never told something that the client did not say. A model
-/// is told with words; other requests fail.
+/// The answer to a request that cannot go on, because its client could not be asked or answered with an error. The
+/// modern protocol has no place for such an error in a retry, and the bridge never invents an answer. A tool call
+/// gets a result with `isError` that the model can read; other requests fail.
 ///
 /// # Errors
 /// For everything but calls of tools.
@@ -118,10 +118,10 @@ pub fn abandoned(method: &Method, question: &Question, why: &str) -> Reply {
     }
 }
 
-/// A session's server's request as a question for a modern client, and whether the server named its key. `None`
-/// for requests that are no questions. `number` counts the questions of a call.
+/// The question for a modern client in a request of a session's server, and who chose its key. `None` for requests that
+/// are not questions. `number` counts the questions of a call.
 ///
-/// What only a session could use goes: the id of an elicitation by URL, tokens of progress, and tasks.
+/// Members that only a session can use are removed: the id of an elicitation by URL, progress tokens, and tasks.
 pub fn of_server(method: &Method, params: Option<&RawJson>, number: usize) -> Option<(Question, KeyedBy)> {
     if !is_question(method) {
         return None;
@@ -148,7 +148,7 @@ pub fn of_server(method: &Method, params: Option<&RawJson>, number: usize) -> Op
     Some((question, keyed))
 }
 
-/// Whether a modern client may be asked something during a request of that method.
+/// Whether a modern client may be asked during a request of this method.
 pub fn may_be_asked(during: &Method) -> bool {
     may_ask(during)
 }
@@ -156,14 +156,14 @@ pub fn may_be_asked(during: &Method) -> bool {
 /// Who chose the key of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyedBy {
-    /// We did; it means something only together with the state that it was sent with.
+    /// We did; it is valid only together with the state that it was sent with.
     Us,
-    /// The server did; an answer of that name is an answer in any attempt.
+    /// The server did; an answer with this key is valid in every attempt.
     Server,
 }
 
-/// What a server wants that answers with -32042: that its user visits URLs and sends the request again. `None` for
-/// any other error, and if it does not say which.
+/// The questions in an error -32042, with which a server asks that the user visits URLs and the client then sends the
+/// request again. `None` for any other error, or if it has no valid URLs.
 pub fn url_elicitations(error: &RpcError) -> Option<Vec<Question>> {
     if codes::code(error) != Some(URL_ELICITATION_REQUIRED) {
         return None;
@@ -178,8 +178,7 @@ pub fn url_elicitations(error: &RpcError) -> Option<Vec<Question>> {
     (!questions.is_empty()).then_some(questions)
 }
 
-/// The first of these questions that the params of a retry decline, or cancel. Whoever asks once more would ask
-/// without end.
+/// The first of these questions that the params of a retry decline or cancel. To ask it again could loop for ever.
 pub fn declined<'a>(asked: &'a [Question], params: Option<&RawJson>) -> Option<&'a Question> {
     let params = Object::read(object::text(params?))?;
     let responses = Object::read(params.get("inputResponses")?)?;
@@ -203,14 +202,14 @@ pub fn input_required(questions: &[Question], state: Option<&str>) -> RawJson {
     RawJson::trusted(result)
 }
 
-/// The answer of that key among a retry's answers. What is no object is no answer, and is asked for again.
+/// The answer with this key in a retry. A value that is not an object does not count, and the question is asked again.
 pub fn answer(responses: &RawJson, key: &str) -> Option<RawJson> {
     let answer = Object::read(object::text(responses))?.get(key)?;
     object::is_object(answer).then(|| object::part(responses, answer))
 }
 
-/// A modern client's answer for a session's server of a revision. Where a sampled message is not yet a list, a list
-/// of one becomes the one.
+/// A modern client's answer, rewritten for a session's server of a revision. If the revision has no lists in a sampled
+/// message, a list of one block becomes that block.
 pub fn answer_for(question: &Method, answer: &RawJson, revision: Revision) -> RawJson {
     if *question != Method::SamplingCreateMessage || Feature::SamplingTools.is_in(revision) {
         return answer.clone();
@@ -224,8 +223,8 @@ pub fn answer_for(question: &Method, answer: &RawJson, revision: Revision) -> Ra
     object::kept(answer, object.write())
 }
 
-/// The answer to a server's request that nobody can be asked: because no call is there that it belongs to, or one
-/// of a method during which nobody is asked.
+/// The answer to a server's request for which there is no client to ask: it belongs to no call, or the method of the
+/// call does not allow questions.
 ///
 /// # Errors
 /// For everything that cannot be declined.
@@ -237,7 +236,7 @@ pub fn refusal(method: &Method) -> Reply {
     }
 }
 
-/// The answer to a server's request that nobody answered in time.
+/// The answer to a server's request that the client did not answer in time.
 ///
 /// # Errors
 /// For everything that cannot be cancelled.
@@ -248,14 +247,14 @@ pub fn expiry(method: &Method) -> Reply {
     }
 }
 
-/// Whether a question wants a URL to be visited.
+/// Whether it is an elicitation by URL.
 pub(crate) fn is_url(question: &Question) -> bool {
     let params = question.params.as_ref().and_then(|params| Object::read(object::text(params)));
     question.method == Method::ElicitationCreate
         && params.is_some_and(|params| params.get("mode") == Some(r#""url""#))
 }
 
-/// Questions by their keys.
+/// The `inputRequests` object of these questions.
 pub fn requests(questions: &[Question]) -> RawJson {
     let written = questions.iter().map(|question| {
         let (key, method) = (object::quoted(&question.key), object::quoted(question.method.as_str()));
@@ -265,7 +264,7 @@ pub fn requests(questions: &[Question]) -> RawJson {
     RawJson::trusted(format!("{{{}}}", written.collect::<Vec<_>>().join(",")))
 }
 
-/// Answers by their keys.
+/// The `inputResponses` object of these answers.
 fn map_of(answers: &[(String, RawJson)]) -> RawJson {
     let written =
         answers.iter().map(|(key, answer)| format!("{}:{}", object::quoted(key), object::text(answer)));

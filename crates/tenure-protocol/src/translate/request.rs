@@ -1,9 +1,9 @@
-//! The params of a request between the eras.
+//! Translates the params of requests.
 //!
-//! Towards a modern server (rows on every request upstream, on `logging/setLevel` and on progress tokens): a
-//! request says of its client in `_meta` what a session's client said once. Towards a session's server (rows on
-//! progress, on logging and on retries): the same is taken out again and handed to the caller, together with what
-//! a retry brings. In both directions everything else stays the bytes it was, other members of `_meta` included.
+//! To a modern server: adds to `_meta` what a session's client sent only once (version, capabilities, client info,
+//! log level) and the progress token. To a session's server: removes these members again, and returns them to the
+//! caller together with the answers and the state of a retry. In both directions all other bytes pass unchanged,
+//! other members of `_meta` included.
 
 use std::borrow::Cow;
 
@@ -13,29 +13,29 @@ use crate::json::object::{self, Object};
 use crate::keys::{CAPABILITIES, CLIENT, LEVEL, META_VERSION, TOKEN};
 use crate::method::{Method, may_ask};
 
-/// What a modern request says of its client, beside what it asks.
+/// The `_meta` of a modern request: version, capabilities and wishes of its client.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender<'a> {
     /// The version of the request.
     pub version: &'a str,
-    /// What the client can do, as an object.
+    /// The capabilities of the client, as an object.
     pub capabilities: &'a RawJson,
-    /// Who the client is.
+    /// The client's `clientInfo`.
     pub client: Option<&'a RawJson>,
-    /// From which level on it wants log messages; none: no messages.
+    /// The lowest level of log messages that it wants; without it, no messages.
     pub level: Option<&'a str>,
-    /// The token of its progress.
+    /// Its progress token.
     pub token: Option<&'a RawJson>,
 }
 
 /// The params of a session's request for a modern server.
 ///
-/// What stands in `_meta` in place of the sender's own words is replaced, and a token goes if the sender has none:
-/// the client's word counts only by way of its session. A legacy `task` goes too, and so do answers and states of
-/// retries, which a session's client cannot have.
+/// Members of `_meta` that describe the sender are replaced by those of `sender`, and a token is removed if `sender`
+/// has none: only the session decides them, not the client's request. A legacy `task` is removed too, and so are
+/// `inputResponses` and `requestState`, which a session's client cannot have.
 ///
 /// # Errors
-/// When the params or their `_meta` are no objects.
+/// When the params or their `_meta` are not objects.
 pub fn to_modern(
     method: &Method,
     params: Option<&RawJson>,
@@ -68,37 +68,37 @@ pub fn to_modern(
     Ok(RawJson::trusted(object.write().into_owned()))
 }
 
-/// What was taken out of a modern request.
+/// The members that were removed from a modern request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Taken {
-    /// The client's token for news of the progress, which is to stand in what the client gets to hear.
+pub struct RequestExtras {
+    /// The client's progress token, for the notifications to the client.
     pub token: Option<RawJson>,
-    /// From which level on it wants log messages; none: no messages.
+    /// The lowest level of log messages that it wants; without it, no messages.
     pub level: Option<String>,
-    /// A retry's answers, unread.
+    /// The answers of a retry, not parsed.
     pub responses: Option<RawJson>,
-    /// A retry's state.
+    /// The state of a retry.
     pub state: Option<String>,
 }
 
-/// The params of a modern request for a session's server, and what was taken out of them. The server gets `token`
-/// in place of the client's, since tokens have to be unique in a session.
+/// The params of a modern request for a session's server, and the members that were removed. The server gets `token`
+/// instead of the client's, because tokens must be unique in a session.
 ///
-/// `task` goes as well: to a server of 2025-11-25 it would mean something, to a modern client it means nothing.
+/// `task` is removed as well: it has a meaning for a server of 2025-11-25, but none for a modern client.
 ///
 /// # Errors
-/// When the params are no object.
+/// When the params are not an object.
 pub fn to_legacy(
     method: &Method,
     params: Option<&RawJson>,
     token: Option<&RawJson>,
-) -> Result<(RawJson, Taken), RpcError> {
+) -> Result<(RawJson, RequestExtras), RpcError> {
     let Some(params) = params else {
-        return Ok((RawJson::EMPTY_OBJECT, Taken::default()));
+        return Ok((RawJson::EMPTY_OBJECT, RequestExtras::default()));
     };
     let mut object =
         Object::read(object::text(params)).ok_or_else(|| malformed("The params are not an object"))?;
-    let mut taken = Taken::default();
+    let mut taken = RequestExtras::default();
     if *method == Method::ToolsCall {
         object.remove("task");
     }
@@ -122,7 +122,7 @@ pub fn to_legacy(
     Ok((object::kept(params, object.write()), taken))
 }
 
-/// The level that a session's `logging/setLevel` asks for, which later requests then say.
+/// The level in a session's `logging/setLevel`, which the bridge repeats in every later request.
 ///
 /// # Errors
 /// When there is no such level.
@@ -172,7 +172,7 @@ mod tests {
                 full,
                 format!(r#"{{"name":"t","arguments":{{ "x": 1.50 }},"_meta":{{{FULL}}}}}"#),
             ),
-            // The client's own token makes room, what else it said stays.
+            // The client's own token is removed, other members stay.
             (
                 &call,
                 Some(r#"{"name":"t","_meta":{"progressToken":"mine","traceparent":"00-1"}}"#),
@@ -180,7 +180,7 @@ mod tests {
                 format!(r#"{{"name":"t","_meta":{{"traceparent":"00-1",{BARE}}}}}"#),
             ),
             (&call, Some(r#"{"_meta":null}"#), bare, format!(r#"{{"_meta":{{{BARE}}}}}"#)),
-            // Nobody in a session speaks for himself in the words of the other era.
+            // A client in a session cannot set the modern members of `_meta`.
             (
                 &call,
                 Some(
@@ -189,7 +189,7 @@ mod tests {
                 bare,
                 r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":{}},"x":1,"io.modelcontextprotocol/protocolVersion":"V"}}"#.to_owned(),
             ),
-            // Elsewhere these are names like any other.
+            // With other methods these members have no meaning and stay.
             (
                 &list,
                 Some(r#"{"task":1,"requestState":2}"#),
@@ -228,35 +228,35 @@ mod tests {
                 &list,
                 format!(r#"{{ "cursor": "", "_meta":{{{meta}}} }}"#),
                 r#"{ "cursor": "" }"#,
-                Taken { level: level(), ..Taken::default() },
+                RequestExtras { level: level(), ..RequestExtras::default() },
             ),
             (
                 &call,
                 format!(r#"{{"_meta":{{{meta},"progressToken":3,"traceparent":"00-1"}},"name":"t"}}"#),
                 r#"{"_meta":{"progressToken":"ours","traceparent":"00-1"},"name":"t"}"#,
-                Taken { level: level(), token: Some(json("3")), ..Taken::default() },
+                RequestExtras { level: level(), token: Some(json("3")), ..RequestExtras::default() },
             ),
             (
                 &call,
                 r#"{"name":"t","inputResponses":{"k":{"action":"accept"}},"requestState":"s\u00e9","task":{}}"#
                     .to_owned(),
                 r#"{"name":"t"}"#,
-                Taken {
+                RequestExtras {
                     responses: Some(json(r#"{"k":{"action":"accept"}}"#)),
                     state: Some("sé".to_owned()),
-                    ..Taken::default()
+                    ..RequestExtras::default()
                 },
             ),
-            // Older servers ignore what they do not know.
+            // Older servers ignore members that they do not know.
             (
                 &Method::CompletionComplete,
                 r#"{"ref":{},"context":{"arguments":{ }}}"#.to_owned(),
                 r#"{"ref":{},"context":{"arguments":{ }}}"#,
-                Taken::default(),
+                RequestExtras::default(),
             ),
-            // A state that is no text is nobody's state.
-            (&call, r#"{"requestState":7}"#.to_owned(), "{}", Taken::default()),
-            (&list, r#"{"task":1,"requestState":"s"}"#.to_owned(), r#"{"task":1,"requestState":"s"}"#, Taken::default()),
+            // A state that is not a string is dropped.
+            (&call, r#"{"requestState":7}"#.to_owned(), "{}", RequestExtras::default()),
+            (&list, r#"{"task":1,"requestState":"s"}"#.to_owned(), r#"{"task":1,"requestState":"s"}"#, RequestExtras::default()),
         ];
         for (method, params, expected, expected_taken) in table {
             let params = RawJson::trusted(params);
@@ -264,7 +264,7 @@ mod tests {
             assert_eq!(object::text(&legacy), expected);
             assert_eq!(taken, expected_taken);
         }
-        assert_eq!(to_legacy(&list, None, None).unwrap(), (json("{}"), Taken::default()));
+        assert_eq!(to_legacy(&list, None, None).unwrap(), (json("{}"), RequestExtras::default()));
         assert!(to_legacy(&call, Some(&json("[]")), None).unwrap_err().is(Reason::InvalidParams));
     }
 }

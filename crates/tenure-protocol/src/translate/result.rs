@@ -1,8 +1,7 @@
-//! Results between the eras.
+//! Translates results.
 //!
-//! Serves the rows on results in both directions, the row on lists of tools, and the row on types of results
-//! that nobody knows. A modern result says of what type it is, how long it may be kept and who answered; a
-//! session's result says none of this. In both directions everything else stays the bytes it was.
+//! A modern result has a type, caching members and `serverInfo`; a session's result has none of these. All other bytes
+//! pass unchanged in both directions, except `execution` in lists of tools.
 
 use std::sync::LazyLock;
 
@@ -16,33 +15,33 @@ use crate::revision::Revision;
 use crate::translate::codes::fault_of_server;
 use crate::translate::downgrade::{self, Execution, OutputSchemas};
 
-/// What a modern server's result is.
+/// The kind of a modern server's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// The answer.
+pub enum ResultKind {
+    /// The final answer.
     Complete,
-    /// A wish for more input, after which the request is to be sent again.
+    /// Questions; the request has to be sent again with the answers.
     InputRequired,
     /// A task that will have the answer.
     Task,
 }
 
-/// What a modern server's result is; without a type it is the answer.
+/// The kind of a modern server's result; without a type it is the final answer.
 ///
 /// # Errors
-/// When it is of a type that nobody knows, or that has no place in answers to that method.
-pub fn kind(method: &Method, result: &RawJson) -> Result<Kind, RpcError> {
+/// When the type is unknown, or is not allowed in answers to this method.
+pub fn kind(method: &Method, result: &RawJson) -> Result<ResultKind, RpcError> {
     let Some(object) = Object::read(object::text(result)) else {
         return Err(fault_of_server("The server's result is no object".to_owned()));
     };
     let Some(named) = object.get("resultType") else {
-        return Ok(Kind::Complete);
+        return Ok(ResultKind::Complete);
     };
     let kind = object::unquoted(named);
     match kind.as_deref() {
-        Some("complete") => Ok(Kind::Complete),
-        Some("input_required") if may_ask(method) => Ok(Kind::InputRequired),
-        Some("task") if *method == Method::ToolsCall => Ok(Kind::Task),
+        Some("complete") => Ok(ResultKind::Complete),
+        Some("input_required") if may_ask(method) => Ok(ResultKind::InputRequired),
+        Some("task") if *method == Method::ToolsCall => Ok(ResultKind::Task),
         Some("input_required" | "task") => {
             let kind = kind.unwrap_or_default();
             Err(fault_of_server(format!("The server answered {method} with a result of type {kind}")))
@@ -66,19 +65,19 @@ pub fn to_legacy(method: &Method, result: &RawJson, revision: Revision) -> RawJs
     }
     object.within("_meta", |meta| meta.remove(SERVER));
     if *method == Method::ToolsList {
-        // No task can be had by calling such a tool the way that sessions do.
+        // A call in the way of sessions cannot create a task of a modern server.
         downgrade::tools(&mut object, Execution::Goes, OutputSchemas::Any);
     }
     downgrade::result_for(method, &object::kept(result, object.write()), revision)
 }
 
-/// A session's result, for a modern client. What every modern result has is added where exchanges are answered;
-/// what is taken away here would be misread: a member that happens to be called like the type of a result, how
-/// long a server that knows nothing of caches says that something may be kept, and tasks that only sessions have.
+/// A session's result, for a modern client. The members that every modern result needs are added later. Members that a
+/// modern client would misread are removed here: one with the name of the result type, caching members of a server that
+/// does not know modern caching, and tasks of sessions.
 pub fn to_modern(method: &Method, result: &RawJson) -> RawJson {
     static READ: LazyLock<[Prefilter; 5]> =
         LazyLock::new(|| ["resultType", "ttlMs", "cacheScope", "execution", RELATED_TASK].map(Prefilter::of));
-    // Nearly every result is done here.
+    // Nearly every result returns here.
     if !READ.iter().any(|name| name.may_be_in(result.bytes())) {
         return result.clone();
     }
@@ -111,11 +110,11 @@ mod tests {
     fn the_types_of_results() {
         let (call, list, read) = (Method::ToolsCall, Method::ToolsList, Method::ResourcesRead);
         let table = [
-            (&call, "{}", Ok(Kind::Complete)),
-            (&call, r#"{"resultType":"complete"}"#, Ok(Kind::Complete)),
-            (&call, r#"{"resultType":"input_required"}"#, Ok(Kind::InputRequired)),
-            (&read, r#"{"resultType":"input_required"}"#, Ok(Kind::InputRequired)),
-            (&call, r#"{"resultType":"task"}"#, Ok(Kind::Task)),
+            (&call, "{}", Ok(ResultKind::Complete)),
+            (&call, r#"{"resultType":"complete"}"#, Ok(ResultKind::Complete)),
+            (&call, r#"{"resultType":"input_required"}"#, Ok(ResultKind::InputRequired)),
+            (&read, r#"{"resultType":"input_required"}"#, Ok(ResultKind::InputRequired)),
+            (&call, r#"{"resultType":"task"}"#, Ok(ResultKind::Task)),
             (
                 &list,
                 r#"{"resultType":"input_required"}"#,
@@ -178,7 +177,7 @@ mod tests {
             (&call, r#"{"content":[ {"type":"text","text":"\u00e9"}]}"#, "="),
             (&call, r#"{"content":[],"structuredContent":{"a":1.50},"ttlMs":1}"#, "="),
             (&call, r#"{"content":[],"resultType":"complete"}"#, "="),
-            // It means nothing in a session, and would mean something outside.
+            // Has no meaning in a session, but would have one for a modern client.
             (&call, r#"{"content":[],"resultType":"input_required"}"#, r#"{"content":[]}"#),
             (&call, r#"{"content":[],"result\u0054ype":"task"}"#, r#"{"content":[]}"#),
             (

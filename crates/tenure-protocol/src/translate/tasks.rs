@@ -1,17 +1,18 @@
-//! Tasks between 2025-11-25, where they are part of the protocol, and the extension of the modern era.
+//! Reads and writes tasks of both kinds: those of 2025-11-25, where they are part of the protocol, and those of the
+//! modern extension.
 //!
-//! Serves the rows on tasks upstream in both directions. What the two kinds of tasks have in common, and what not:
+//! The differences:
 //!
 //! | | 2025-11-25 | extension |
 //! |---|---|---|
-//! | asked for | `task` in the params, if the tool allows it | the request declares the extension, the server decides |
+//! | request | `task` in the params, if the tool allows it | the request declares the extension, the server decides |
 //! | created | `{task: {..., ttl, pollInterval}}` | flat, `resultType: "task"`, `ttlMs`, `pollIntervalMs` |
 //! | outcome | `tasks/result`, with the task's id in `_meta` | within `tasks/get`, without |
 //! | a tool's own error | `failed` | `completed` |
 //! | input | requests of the server, with the task's id in `_meta` | within `tasks/get`, answered by `tasks/update` |
 //!
-//! A task never crosses a bridge as itself: towards a modern client it becomes one that is kept here, and a client in
-//! a session gets the outcome. So nothing here turns one kind into the other.
+//! A bridge never passes a server's task on: for a modern client the gateway creates its own task, and a client in a
+//! session gets only the outcome. So no function here converts one kind into the other.
 
 use std::time::Duration;
 
@@ -25,14 +26,14 @@ use crate::message::Reply;
 use crate::translate::codes::fault_of_server;
 use crate::translate::questions::{self, Question};
 
-/// The longest time that servers can be asked to keep a task for: timers of many of them count no further, and one
-/// that is told more forgets the task at once.
+/// The longest `ttl` that servers are asked for: the timers of many servers are 32-bit, and with a longer time they
+/// would forget the task at once.
 const MAX_TTL: Duration = Duration::from_millis(0x7fff_ffff);
 
-/// The extension, as it stands among capabilities.
+/// The name of the extension in capabilities.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// How a tool of a session's server wants to be called.
+/// Whether a tool of a session's server can be called as a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Support {
@@ -44,7 +45,7 @@ pub enum Support {
     Required,
 }
 
-/// Whether a session's server makes tasks of calls, by its answer to `initialize`.
+/// Whether a session's server can run calls as tasks, according to its answer to `initialize`.
 pub fn served(initialized: &RawJson) -> bool {
     let mut at = Object::read(object::text(initialized)).and_then(|it| it.get("capabilities"));
     for name in ["tasks", "requests", "tools", "call"] {
@@ -53,7 +54,7 @@ pub fn served(initialized: &RawJson) -> bool {
     at.is_some_and(object::is_object)
 }
 
-/// The tools in one page of a session's `tools/list`, and where the next page begins.
+/// The tools in one page of a session's `tools/list`, and the cursor of the next page.
 pub fn listed(page: &RawJson) -> (Vec<(String, Support)>, Option<String>) {
     let page = Object::read(object::text(page));
     let tools = page.as_ref().and_then(|page| object::elements(page.get("tools")?));
@@ -62,17 +63,17 @@ pub fn listed(page: &RawJson) -> (Vec<(String, Support)>, Option<String>) {
         let support = tool.get("execution").and_then(Object::read).and_then(|it| it.get("taskSupport"));
         let support = support.and_then(|support| serde_json::from_str(support).ok());
         let name = object::unquoted(tool.get("name")?)?.into_owned();
-        // Nothing said is as good as no.
+        // Absent means forbidden.
         Some((name, support.unwrap_or(Support::Forbidden)))
     };
     let next = page.as_ref().and_then(|page| object::unquoted(page.get("nextCursor")?));
     (tools.unwrap_or_default().into_iter().filter_map(read).collect(), next.map(Into::into))
 }
 
-/// The params of a call that a session's server is to make a task of, which need not be kept for longer than this.
+/// The params of a call that a session's server shall run as a task, and keep for `ttl`.
 ///
 /// # Errors
-/// When the params are no object.
+/// When the params are not an object.
 pub fn augmented(params: &RawJson, ttl: Duration) -> Result<RawJson, RpcError> {
     let mut object = Object::read(object::text(params))
         .ok_or_else(|| RpcError::of(Reason::InvalidParams, "The params are not an object"))?;
@@ -80,11 +81,11 @@ pub fn augmented(params: &RawJson, ttl: Duration) -> Result<RawJson, RpcError> {
     Ok(object::kept(params, object.write()))
 }
 
-/// Where a task is.
+/// The status of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is worked on.
+    /// The server works on it.
     Working,
     /// It waits for answers.
     InputRequired,
@@ -97,7 +98,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether it will stay like this.
+    /// Whether the status is final.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -114,33 +115,33 @@ impl Status {
     }
 }
 
-/// A task of either kind, as far as both have the same.
+/// The members that tasks of both kinds have.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// Its name.
+pub struct TaskSnapshot {
+    /// Its id.
     pub id: String,
-    /// Where it is.
+    /// Its status.
     pub status: Status,
-    /// What its server says about that.
+    /// The server's text about the status.
     pub message: Option<String>,
-    /// How long it is kept from its beginning on; without a limit there is none.
+    /// How long it is kept after its creation; `None` is without limit.
     pub ttl: Option<Duration>,
-    /// How often its server wants to be asked for it.
+    /// The poll interval that the server suggests.
     pub poll: Option<Duration>,
 }
 
-/// A task of either kind, in whatever it came: a created task, or the answer to `tasks/get`.
-pub fn seen(task: &RawJson) -> Option<Seen> {
+/// Reads a task of either kind from the result that created it, or from the answer to `tasks/get`.
+pub fn seen(task: &RawJson) -> Option<TaskSnapshot> {
     let object = Object::read(object::text(task))?;
     let task = object.get("task").and_then(Object::read).unwrap_or(object);
     let status = serde_json::from_str(task.get("status")?).ok()?;
     let time = |names: [&str; 2]| {
         let text = names.into_iter().find_map(|name| task.get(name))?;
-        // Milliseconds are whole, and a negative time is none.
+        // Fractions of a millisecond are cut off, and a negative time is ignored.
         let millis = text.parse::<f64>().ok().filter(|millis| *millis >= 0.0)?;
         Some(Duration::from_millis(millis as u64))
     };
-    Some(Seen {
+    Some(TaskSnapshot {
         id: object::unquoted(task.get("taskId")?)?.into_owned(),
         status,
         message: task.get("statusMessage").and_then(object::unquoted).map(Into::into),
@@ -149,18 +150,18 @@ pub fn seen(task: &RawJson) -> Option<Seen> {
     })
 }
 
-/// The task that a session's server made of a call; `None` if it answered it.
-pub fn created(result: &RawJson) -> Option<Seen> {
+/// The task that a session's server created for a call; `None` if the result is the answer itself.
+pub fn created(result: &RawJson) -> Option<TaskSnapshot> {
     let is_task = Object::read(object::text(result))?.get("task").is_some_and(object::is_object);
     seen(result).filter(|_| is_task)
 }
 
-/// The params of a request about a task, without what every modern request says of its sender.
+/// The params of a request about a task, without the `_meta` of the sender.
 pub fn named(task_id: &str) -> RawJson {
     RawJson::trusted(format!(r#"{{"taskId":{}}}"#, object::quoted(task_id)))
 }
 
-/// Whether a modern server has tasks, by its answer to `server/discover`.
+/// Whether a modern server has tasks, according to its answer to `server/discover`.
 pub fn advertised(discovery: &RawJson) -> bool {
     let mut at = Object::read(object::text(discovery)).and_then(|it| it.get("capabilities"));
     for name in ["extensions", EXTENSION] {
@@ -169,14 +170,14 @@ pub fn advertised(discovery: &RawJson) -> bool {
     at.is_some_and(object::is_object)
 }
 
-/// Capabilities of a server or a client that say nothing of extensions, and tasks.
+/// Adds the extension for tasks to capabilities that have no `extensions`.
 pub fn declared(capabilities: &RawJson) -> RawJson {
     let Some(mut object) = Object::read(object::text(capabilities)) else { return capabilities.clone() };
     object.set("extensions", format!(r#"{{{}:{{}}}}"#, object::quoted(EXTENSION)));
     RawJson::trusted(object.write().into_owned())
 }
 
-/// What a modern server's task came to; `None` as long as it has not.
+/// The outcome of a modern server's task; `None` while it runs.
 pub fn outcome(task: &RawJson) -> Option<Reply> {
     let object = Object::read(object::text(task))?;
     let read =
@@ -189,17 +190,17 @@ pub fn outcome(task: &RawJson) -> Option<Reply> {
     })
 }
 
-/// What a modern server's task waits for.
+/// The questions that a modern server's task waits for.
 ///
 /// # Errors
-/// When it waits for something that cannot be asked.
+/// When one of them is not a question that clients answer.
 pub fn asked(task: &RawJson) -> Result<Vec<Question>, RpcError> {
     let waits = seen(task).is_some_and(|task| task.status == Status::InputRequired);
     let map = Object::read(object::text(task)).and_then(|object| object.get("inputRequests"));
     map.filter(|_| waits).map_or(Ok(Vec::new()), |map| questions::asked(task, map).ok_or_else(broken))
 }
 
-/// The params of a `tasks/update` that answers a question, without what every modern request says of its sender.
+/// The params of a `tasks/update` that answers a question, without the `_meta` of the sender.
 pub fn update(task_id: &str, key: &str, answer: &RawJson) -> RawJson {
     RawJson::trusted(format!(
         r#"{{"taskId":{},"inputResponses":{{{}:{}}}}}"#,
@@ -209,7 +210,7 @@ pub fn update(task_id: &str, key: &str, answer: &RawJson) -> RawJson {
     ))
 }
 
-/// An answer to a question of a session's server that belongs to a task, which says so like the question.
+/// Copies the related task from the `_meta` of a session server's question into the answer.
 pub fn related(answer: &RawJson, question: Option<&RawJson>) -> RawJson {
     let task =
         question.and_then(|question| Object::read(object::text(question))).and_then(|it| it.get("_meta"));

@@ -1,4 +1,4 @@
-//! Whatever a peer says: no rule fails on it, writes something that is no JSON, or loses what it does not name.
+//! Property tests: for any input, no rule panics, writes invalid JSON, or loses members that it does not name.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::keys;
 use crate::method::Method;
 use crate::request_id::RequestId;
 use crate::revision::Revision;
-use crate::translate::evidence::{self, Said, Way};
+use crate::translate::evidence::{self, AnsweredOver, ServerAnswer};
 use crate::translate::questions::{self, Question};
 use crate::translate::request::{self, Sender};
 use crate::translate::{
@@ -29,7 +29,7 @@ fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> {
     proptest::sample::select(words.split(' ').collect::<Vec<_>>())
 }
 
-/// JSON that looks like messages, with the names and values that rules look for in places where they may not belong.
+/// JSON that looks like messages: the names and values that the rules look for, also in wrong places.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -57,7 +57,7 @@ fn revision() -> impl Strategy<Value = Revision> {
     proptest::sample::select(&Revision::ALL[..])
 }
 
-/// Written with more room than needed, since rules have to leave that alone too.
+/// Written with white space, because the rules must keep it.
 fn raw(value: &Value) -> RawJson {
     RawJson::trusted(serde_json::to_vec_pretty(value).unwrap())
 }
@@ -82,7 +82,7 @@ proptest! {
         let legacy = result::to_legacy(&method, &given, revision);
         prop_assert!(!value.is_object() || read(&legacy).get("resultType").is_none());
         let modern = result::to_modern(&method, &given);
-        prop_assert!(!value.is_object() || result::kind(&method, &modern) == Ok(result::Kind::Complete));
+        prop_assert!(!value.is_object() || result::kind(&method, &modern) == Ok(result::ResultKind::Complete));
         let changed = ["resultType", "ttlMs", "cacheScope", "_meta", "tools", "content", "messages", "structuredContent"];
         prop_assert_eq!(without(&read(&legacy), &changed), without(&value, &changed));
         prop_assert_eq!(without(&read(&modern), &changed), without(&value, &changed));
@@ -102,12 +102,12 @@ proptest! {
         }
         prop_assert!(modern.code() != codes::RESOURCE_NOT_FOUND);
         questions::url_elicitations(&error);
-        for way in [Way::Pipes, Way::Http(None), Way::Http(Some(400))] {
-            evidence::of_discover(way, Said::Error(&error), "v");
-            evidence::of_discover(way, Said::Result(error.raw()), "v");
+        for way in [AnsweredOver::Pipes, AnsweredOver::Http(None), AnsweredOver::Http(Some(400))] {
+            evidence::of_discover(way, ServerAnswer::Error(&error), "v");
+            evidence::of_discover(way, ServerAnswer::Result(error.raw()), "v");
         }
-        evidence::of_initialize(Said::Error(&error));
-        evidence::of_initialize(Said::Result(error.raw()));
+        evidence::of_initialize(ServerAnswer::Error(&error));
+        evidence::of_initialize(ServerAnswer::Result(error.raw()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who sent a message, and how it reached us.
+//! The sender of a message, and the transport of the message.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,35 +6,35 @@ use std::sync::Arc;
 use crate::budget::{Peer, Share, Taken};
 use crate::id::Principal;
 
-/// Who sent a message, and how it reached us.
+/// The sender of a message, and the transport of the message.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// `http`, `https`, `stdio` or `websocket`.
     pub transport: &'static str,
-    /// The other end, as far as known.
+    /// The remote address, if it is known.
     pub remote: Option<SocketAddr>,
-    /// Who it is.
+    /// The principal.
     pub principal: Principal,
     /// The W3C `traceparent` of the message, if it has one.
     pub traceparent: Option<Box<str>>,
-    /// How it gets an answer whose connection closed.
+    /// How it gets an answer after its connection closed.
     pub collect: Collect,
-    /// The memory that the message takes, counted until nothing needs the message any more.
+    /// The memory of the message, counted until the message is no longer needed.
     pub held: Option<Arc<Taken>>,
 }
 
-/// How a client gets an answer if the connection that waits for it closes.
+/// How a client gets an answer after the connection that waited for it has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Collect {
-    /// It resumes the stream that the answer comes on.
+    /// It resumes the stream of the answer.
     #[default]
     Resumes,
-    /// Not at all: it has to be answered here.
+    /// It cannot: the answer has to go to this connection.
     Here,
 }
 
 impl Caller {
-    /// A caller about whom nothing is known but the transport.
+    /// An anonymous caller: only the transport is known.
     pub fn anonymous(transport: &'static str) -> Self {
         Self {
             transport,
@@ -46,12 +46,12 @@ impl Caller {
         }
     }
 
-    /// Whose share it comes from what it makes us keep.
+    /// The peer whose share the caller uses.
     pub fn peer(&self) -> Peer {
         self.remote.map_or(Peer::UNKNOWN, |remote| Peer::at(remote.ip()))
     }
 
-    /// What it may make us hold, if that is counted.
+    /// The caller's share, if its memory is counted.
     pub fn share(&self) -> Option<Share> {
         self.held.as_ref().map(|held| held.share())
     }

@@ -1,4 +1,4 @@
-//! The context of one request: who asks, and where related messages go.
+//! The context of one request: its caller, its client, and the way for its messages to the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,86 +9,73 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Error, Method, RawJson, Reason, Request, RequestId, Revision, RpcError, params};
 use tokio_util::sync::CancellationToken;
 
-use super::{Became, CallSession, Caller, Outlet, Stage, TaskWish};
+use super::{Became, CallSession, Caller, Client, Origin, Outlet, TaskWish};
 use crate::id::Route;
 use crate::port::clock::Time;
-use crate::session::{Origin, Session};
 use crate::state::State;
 
-/// The context of one request. A copy is the context of the same request, for one that is answered in parts.
-#[derive(Clone, Debug)]
+/// The context of one request. A clone is the context of the same request, for a server that answers it in parts.
+#[derive(Clone)]
 pub struct CallContext {
-    owner: Owner,
+    client: Arc<dyn Client>,
     id: RequestId,
+    /// The number that the client's session gave the request; 0 without a session, and for a request of our own.
+    number: u64,
+    is_our_own: bool,
     method: Method,
     caller: Caller,
     started: Time,
-    /// The request's params, for the few who look for `_meta` there.
+    /// The request's params, for readers of `_meta`.
     params: Option<RawJson>,
-    /// What the request works on, if it names a data session or a handle.
+    /// The state that the request names by a data session or a handle.
     state: Option<State>,
 }
 
-/// Whose request it is. Not a trait for both, so that a call of a session allocates nothing for it.
-#[derive(Clone)]
-enum Owner {
-    /// A session's, with our number for it; 0 for a request of our own.
-    Session(Arc<Session>, u64),
-    /// Somebody's who plays the part of a session. `true` for a request of our own.
-    Stage(Arc<dyn Stage>, bool),
-}
-
-impl std::fmt::Debug for Owner {
+impl std::fmt::Debug for CallContext {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Session(session, number) => write!(f, "{} {number}", session.label()),
-            Self::Stage(stage, _) => f.write_str(stage.label()),
-        }
+        let mut shown = f.debug_struct("CallContext");
+        shown.field("client", &self.client.label()).field("number", &self.number).field("id", &self.id);
+        shown.field("method", &self.method).finish_non_exhaustive()
     }
 }
 
 impl CallContext {
-    pub(crate) fn new(
-        session: Arc<Session>,
+    /// The context of a client's request.
+    pub fn new(client: Arc<dyn Client>, request: &Request, caller: Caller) -> Self {
+        let started = client.started();
+        Self::numbered(client, request, 0, caller, started)
+    }
+
+    /// The same for a request to which a session gave a number.
+    pub(crate) fn numbered(
+        client: Arc<dyn Client>,
         request: &Request,
         number: u64,
         caller: Caller,
         started: Time,
     ) -> Self {
-        Self::of(Owner::Session(session, number), request, caller, started)
-    }
-
-    /// The context of a request that belongs to no session.
-    pub fn staged(stage: Arc<dyn Stage>, request: &Request, caller: Caller) -> Self {
-        let started = stage.started();
-        Self::of(Owner::Stage(stage, false), request, caller, started)
-    }
-
-    /// The context of a request of our own on somebody's behalf.
-    pub(super) fn on_stage(stage: Arc<dyn Stage>, request: &Request) -> Self {
-        let started = stage.started();
-        let caller = Caller { principal: stage.principal(), ..Caller::anonymous("wake") };
-        Self::of(Owner::Stage(stage, true), request, caller, started)
-    }
-
-    fn of(owner: Owner, request: &Request, caller: Caller, started: Time) -> Self {
         let (id, method, params) = (request.id.clone(), request.method.clone(), request.params.clone());
-        Self { owner, id, method, caller, started, params, state: None }
+        Self { client, id, number, is_our_own: false, method, caller, started, params, state: None }
     }
 
-    /// The same request with somebody else in place of the client, who may change what goes to it and comes from it.
+    /// The context of our own request on a client's behalf. The client does not know it.
+    pub(crate) fn our_own(client: Arc<dyn Client>, request: &Request) -> Self {
+        let caller = Caller { principal: client.principal(), ..Caller::anonymous("wake") };
+        Self { is_our_own: true, ..Self::new(client, request, caller) }
+    }
+
+    /// The same request with another client, which may change the messages to and from the first one.
     #[must_use]
-    pub fn through(mut self, stage: Arc<dyn Stage>) -> Self {
-        self.owner = Owner::Stage(stage, self.is_our_own());
-        self
+    pub fn through(self, client: Arc<dyn Client>) -> Self {
+        Self { client, number: 0, ..self }
     }
 
-    /// Makes the request work on a state.
+    /// Sets the state of the request.
     pub fn set_state(&mut self, state: State) {
         self.state = Some(state);
     }
 
-    /// What the request works on: the state that its data session or its handle names.
+    /// The state that the request names by a data session or a handle.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()
     }
@@ -98,92 +85,54 @@ impl CallContext {
         &self.id
     }
 
-    /// What was asked.
+    /// The method of the request.
     pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// Who asked, and how.
+    /// The caller.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The name of the session, or of whoever stands in for one, in logs.
+    /// The name of the client in logs.
     pub fn session_label(&self) -> &str {
-        match &self.owner {
-            Owner::Session(session, _) => session.label(),
-            Owner::Stage(stage, _) => stage.label(),
-        }
+        self.client.label()
     }
 
     /// The session that the request belongs to: its metadata and its idle time, which the handler may read and change.
     /// `None` for a request without a session, and for one of our own.
     pub fn session(&self) -> Option<CallSession> {
-        match &self.owner {
-            Owner::Session(_, 0) | Owner::Stage(_, true) => None,
-            Owner::Session(session, _) => Some(CallSession::new(session)),
-            Owner::Stage(stage, false) => stage.session(),
-        }
+        if self.is_our_own { None } else { Arc::clone(&self.client).session() }
     }
 
-    /// The revision whose shapes the server should use: the session's, where there is one.
+    /// The revision whose formats the server should use: that of the session, if there is one.
     pub fn revision(&self) -> Revision {
-        match &self.owner {
-            Owner::Session(session, _) => session.revision(),
-            Owner::Stage(stage, _) => stage.revision(),
-        }
+        self.client.revision()
     }
 
-    /// The revision of the protocol that the client speaks, as it stands on the wire.
+    /// The revision of the protocol that the client speaks, as on the wire.
     pub fn protocol(&self) -> &'static str {
-        match &self.owner {
-            Owner::Session(session, _) => session.revision().as_str(),
-            Owner::Stage(stage, _) => stage.protocol(),
-        }
+        self.client.protocol()
     }
 
     /// The `ClientCapabilities` that count for this request.
     pub fn capabilities(&self) -> RawJson {
-        #[derive(serde::Deserialize)]
-        struct Params<'a> {
-            #[serde(borrow)]
-            capabilities: &'a serde_json::value::RawValue,
-        }
-        match &self.owner {
-            Owner::Session(session, _) => {
-                let said = session.initialize();
-                let read = said.read::<Params<'_>>();
-                read.map_or(RawJson::EMPTY_OBJECT, |params| RawJson::of(&params.capabilities))
-            }
-            Owner::Stage(stage, _) => stage.capabilities(),
-        }
+        self.client.capabilities()
     }
 
     /// The name the client gave itself.
     pub fn client_name(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
-        struct Params {
-            #[serde(rename = "clientInfo")]
-            client_info: Info,
-        }
-        #[derive(serde::Deserialize)]
         struct Info {
             name: String,
         }
-        match &self.owner {
-            Owner::Session(session, _) => {
-                session.initialize().read::<Params>().ok().map(|params| params.client_info.name)
-            }
-            Owner::Stage(stage, _) => stage.client_info()?.read::<Info>().ok().map(|info| info.name),
-        }
+        self.client.client_info()?.read::<Info>().ok().map(|info| info.name)
     }
 
     /// The endpoint that the request came to.
     pub fn route(&self) -> &Route {
-        match &self.owner {
-            Owner::Session(session, _) => session.route(),
-            Owner::Stage(stage, _) => stage.route(),
-        }
+        self.client.route()
     }
 
     /// When the request was admitted.
@@ -193,26 +142,20 @@ impl CallContext {
 
     /// How long the request may take without reporting progress.
     pub fn timeout(&self) -> Duration {
-        match &self.owner {
-            Owner::Session(session, _) => session.request_timeout(),
-            Owner::Stage(stage, _) => stage.timeout(),
-        }
+        self.client.timeout()
     }
 
-    /// The token under which the client wants to hear of progress, raw.
+    /// The client's progress token, raw. `None` if the client does not want progress.
     pub fn progress_token(&self) -> Option<RawJson> {
         params::progress_token(self.params.as_ref())
     }
 
     /// An outlet for messages that belong to this request; it may outlive the context.
     pub fn outlet(&self) -> Outlet {
-        match &self.owner {
-            Owner::Session(session, number) => Outlet::of_call(session, self.origin(*number)),
-            Owner::Stage(stage, _) => Outlet::of_stage(stage),
-        }
+        Outlet::new(&self.client, self.origin())
     }
 
-    /// Reports progress, if the client wants to hear of it. Each report restarts the request's timeout.
+    /// Reports progress, if the client wants it. Each report restarts the request's timeout.
     ///
     /// # Errors
     /// When the request is over.
@@ -224,7 +167,7 @@ impl CallContext {
     ) -> Result<(), Error> {
         let Some(token) = self.progress_token() else { return Ok(()) };
         #[derive(Serialize)]
-        struct Params<'a> {
+        struct ProgressReport<'a> {
             #[serde(rename = "progressToken")]
             token: &'a serde_json::value::RawValue,
             progress: f64,
@@ -235,21 +178,21 @@ impl CallContext {
         }
         let token =
             token.read().map_err(|error| Error::new(Reason::InvalidParams, "bad token").caused_by(error))?;
-        self.notify(&Method::Progress, Some(&RawJson::of(&Params { token, progress, total, message }))).await
+        self.notify(
+            &Method::Progress,
+            Some(&RawJson::of(&ProgressReport { token, progress, total, message })),
+        )
+        .await
     }
 
-    /// The request is sent to a server once more: progress that the client has heard of is not told again.
+    /// The request is sent to a server again: progress that the client already got is not reported again.
     pub fn begins_again(&self) {
-        if let Owner::Session(session, number) = &self.owner {
-            session.begins_again(&self.id, *number);
-        }
+        self.client.begins_again(&self.id, self.number);
     }
 
-    /// Somebody works on the request, as is known otherwise than by its progress: its timeout begins anew.
+    /// A server still works on the request, although it reported no progress: the request's timeout starts again.
     pub fn goes_on(&self) {
-        if let Owner::Session(session, number) = &self.owner {
-            session.goes_on(&self.id, *number);
-        }
+        self.client.goes_on(&self.id, self.number);
     }
 
     /// Sends a notification that belongs to this request.
@@ -257,79 +200,73 @@ impl CallContext {
     /// # Errors
     /// When the request is over.
     pub async fn notify(&self, method: &Method, params: Option<&RawJson>) -> Result<(), Error> {
-        match &self.owner {
-            Owner::Session(session, number) => session.notify(&self.origin(*number), method, params).await,
-            Owner::Stage(_, true) => Ok(()),
-            Owner::Stage(stage, false) => stage.notify(method, params).await,
+        if self.is_our_own {
+            return Ok(());
         }
+        Arc::clone(&self.client).notify(&self.origin(), method, params).await
     }
 
     /// Asks the client something on this request's stream, and waits for the answer.
     ///
     /// # Errors
-    /// What the client answered, or why it could not be asked.
+    /// The client's error, or the reason why it could not be asked.
     pub async fn ask(&self, method: &Method, params: Option<&RawJson>) -> Result<RawJson, RpcError> {
-        match &self.owner {
-            Owner::Session(session, number) => session.ask(self.origin(*number), method, params).await,
-            Owner::Stage(_, true) => {
-                Err(RpcError::of(Reason::Cancelled, "The client knows nothing of this request"))
-            }
-            Owner::Stage(stage, false) => stage.ask(method, params).await,
+        if self.is_our_own {
+            return Err(RpcError::of(Reason::Cancelled, "The client knows nothing of this request"));
         }
+        Arc::clone(&self.client).ask(&self.origin(), method, params).await
     }
 
-    /// Makes a task of the call: its client gets an id at once, and comes back for the outcome. From then on questions
-    /// wait for the client to come for them, what the handler returns is the outcome, and progress and log messages
-    /// reach nobody. A handler may ask first and become a task then.
+    /// Turns the call into a task: its client gets an id at once, and comes back for the outcome. From then on the
+    /// client finds questions when it polls the task, the handler's result is the outcome, and progress and log
+    /// messages are dropped. A handler may ask questions before it calls this.
     ///
-    /// Nothing happens where that cannot be done: in a session, for anything but `tools/call`, for a client that does
-    /// not declare the extension, on a server without tasks. A handler then goes on, and its client waits.
+    /// Nothing happens where that is not possible: in a session, for any method but `tools/call`, for a client that
+    /// does not declare the extension, on a server without tasks. The handler then goes on, and its client waits.
     ///
     /// # Errors
-    /// When there are too many tasks, or the store fails. The call goes on as it was.
+    /// When there are too many tasks, or the store fails. The call then goes on without a task.
     ///
     /// # Cancel safety
-    /// Dropped early, the call may or may not have become a task.
+    /// If it is dropped early, the call may or may not have become a task.
     pub async fn become_task(&self, wish: TaskWish) -> Result<Became, RpcError> {
-        match &self.owner {
-            Owner::Session(..) | Owner::Stage(_, true) => Ok(Became::No),
-            Owner::Stage(stage, false) => stage.become_task(wish).await,
+        if self.is_our_own {
+            return Ok(Became::No);
         }
+        self.client.become_task(wish).await
     }
 
-    /// For handlers that can only work as a task: checks that the client can deal with one.
+    /// For handlers that can only work as a task: checks that the client supports tasks.
     ///
     /// # Errors
     /// The client does not declare the extension, or is in a session (-32021).
     pub fn requires_task(&self) -> Result<(), RpcError> {
         let declares =
             || Capabilities::parse(self.capabilities()).is_some_and(|it| it.has(&Capability::TASKS));
-        match &self.owner {
-            Owner::Stage(stage, false) if stage.protocol() == MODERN && declares() => Ok(()),
-            _ => Err(capability::missing(&[Capability::TASKS]).to_rpc()),
+        if !self.is_our_own && self.protocol() == MODERN && declares() {
+            return Ok(());
         }
+        Err(capability::missing(&[Capability::TASKS]).to_rpc())
     }
 
-    /// Closes the connection that waits for this request's answer, but not the request: the client
-    /// comes back for the answer. Does nothing where the client's revision does not know this.
+    /// Closes the connection that waits for this request's answer. The request goes on, and the client
+    /// comes back for the answer. Does nothing if the client's revision does not support this.
     pub fn close_connection(&self) {
-        if let Owner::Session(session, number) = &self.owner {
-            session.close_connection_of(&self.id, *number);
-        }
+        Arc::clone(&self.client).close_connection(&self.id, self.number);
     }
 
-    /// Whether this is a request of the runtime's own, of which the client knows nothing: nobody withdraws it, and
-    /// what is said about it reaches nobody.
+    /// Whether this is the runtime's own request, which the client does not know: it is never withdrawn, and its
+    /// messages are dropped.
     pub fn is_our_own(&self) -> bool {
-        matches!(self.owner, Owner::Session(_, 0) | Owner::Stage(_, true))
+        self.is_our_own
     }
 
     /// Resolves when the client withdraws the request, or its time is up.
     pub async fn cancelled(&self) {
-        if self.is_our_own() {
+        if self.is_our_own {
             return std::future::pending().await;
         }
-        // A request that is no longer in flight is as good as cancelled.
+        // A request that is no longer in flight counts as cancelled.
         if let Some(token) = self.token() {
             token.cancelled().await;
         }
@@ -337,7 +274,7 @@ impl CallContext {
 
     /// A token that is cancelled when the request is withdrawn or its time is up.
     pub fn cancellation(&self) -> CancellationToken {
-        if self.is_our_own() {
+        if self.is_our_own {
             return CancellationToken::new();
         }
         self.token().unwrap_or_else(|| {
@@ -349,18 +286,15 @@ impl CallContext {
 
     /// Whether the request was withdrawn or is over.
     pub fn is_cancelled(&self) -> bool {
-        !self.is_our_own() && self.token().is_none_or(|token| token.is_cancelled())
+        !self.is_our_own && self.token().is_none_or(|token| token.is_cancelled())
     }
 
-    /// `None`: the request is over.
+    /// The token of the client. `None`: the request is over.
     fn token(&self) -> Option<CancellationToken> {
-        match &self.owner {
-            Owner::Session(session, number) => session.cancel_token(&self.id, *number),
-            Owner::Stage(stage, _) => Some(stage.cancellation()),
-        }
+        self.client.cancellation(&self.id, self.number)
     }
 
-    fn origin(&self, number: u64) -> Origin {
-        Origin::Call { id: self.id.clone(), number }
+    fn origin(&self) -> Origin {
+        Origin::Call { id: self.id.clone(), number: self.number }
     }
 }

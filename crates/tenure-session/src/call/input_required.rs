@@ -1,9 +1,9 @@
-//! A server that wants more input before it answers, and a client that is asked in its session.
+//! Asks a session's client for the input that a modern server wants before it answers.
 //!
-//! A modern server answers `input_required` and gets the same request again with the answers. A session's client is
-//! asked by requests of its own, all questions of a round at once. [`drive`] goes on until the server answers, the
-//! client cannot or will not, or the server has asked too often. It serves any server that answers that way,
-//! also handlers in our own process.
+//! A modern server answers `input_required`, and gets the same request again with the answers. A session's client is
+//! asked by separate requests, all questions of a round at once. [`drive`] repeats this until the server answers, the
+//! client cannot or will not answer, or the server has asked too often. It works for any server that answers this way,
+//! also for handlers in our own process.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use futures_util::future::try_join_all;
 use tenure_protocol::modern::ResultType;
 use tenure_protocol::translate::capabilities::Relayed;
 use tenure_protocol::translate::elicitation;
-use tenure_protocol::translate::questions::{self, Question, Wanted};
-use tenure_protocol::translate::result::{self, Kind};
+use tenure_protocol::translate::questions::{self, InputWanted, Question};
+use tenure_protocol::translate::result::{self, ResultKind};
 use tenure_protocol::{RawJson, Reason, Reply, Request, RpcError};
 
-/// How often a server may want input in the course of one request.
+/// How often a server may ask for input during one request.
 pub const MAX_ROUNDS: u32 = 10;
-/// How long to wait before a request is sent again whose server only wants that; longer each time.
+/// The first and the longest pause before a request is sent again without answers. The pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// Answers a request of a session by a server that may want input, and asks the session's client for it.
+/// Answers a session's request with a server that may ask for input, and asks the session's client for it.
 ///
-/// `respond` is called for every attempt, with the same request but for answers and state. The result is the
-/// server's, unread; it may be of type `complete` or of none.
+/// `respond` is called for every attempt, with the same request except for answers and state. The result is the
+/// server's, unchanged; its type is `complete` or missing.
 ///
 /// # Errors
-/// The server's, or ours if the request cannot be answered.
+/// The server's error, or ours if the request cannot be answered.
 ///
 /// # Cancel safety
-/// Dropping the future drops the attempt under way, and withdraws the questions that are open.
+/// Dropping the future drops the current attempt, and withdraws the open questions.
 pub async fn drive(
     context: &CallContext,
     request: Request,
@@ -42,7 +42,7 @@ pub async fn drive(
     go_on(context, request, first, respond).await
 }
 
-/// The same from the result of the first attempt on, for servers that are seldom asked twice.
+/// The same, beginning with the result of the first attempt, for servers that rarely ask for input.
 ///
 /// # Errors
 /// As [`drive`].
@@ -58,21 +58,21 @@ pub async fn go_on(
     let method = request.method.clone();
     let mut result = first;
     for round in 1.. {
-        // Nearly every result is done here, without having been read.
+        // Almost every result ends here, without being parsed.
         if ResultType::of(&result) == ResultType::Complete && is_object(&result) {
             return Ok(result);
         }
         match result::kind(&method, &result)? {
-            Kind::Complete => return Ok(result),
-            Kind::InputRequired => {}
-            Kind::Task => {
+            ResultKind::Complete => return Ok(result),
+            ResultKind::InputRequired => {}
+            ResultKind::Task => {
                 return Err(RpcError::of(Reason::Internal, "The server answered with a task, unasked"));
             }
         }
         if round > MAX_ROUNDS {
             break;
         }
-        let Wanted { questions, state } = questions::wanted(&result)?;
+        let InputWanted { questions, state } = questions::wanted(&result)?;
         let answers = match ask_all(context, &questions).await {
             Ok(answers) => answers,
             Err((question, why)) => return questions::abandoned(&method, question, &why),
@@ -88,7 +88,7 @@ pub async fn go_on(
     Err(RpcError::of(Reason::Internal, format!("The server wanted input more than {MAX_ROUNDS} times")))
 }
 
-/// The client's answers to all questions, or the one that it does not answer, and why.
+/// The client's answers to all questions, or the first question without an answer, and the reason.
 async fn ask_all<'a>(
     context: &CallContext,
     questions: &'a [Question],
@@ -96,7 +96,7 @@ async fn ask_all<'a>(
     if questions.is_empty() {
         return Ok(Vec::new());
     }
-    // Nothing is asked if not all of it can be: no user should answer for nothing.
+    // Asks nothing unless all questions can be asked: otherwise a user would answer in vain.
     let put = |question: &'a Question| match put(context, question) {
         Ok(params) => Ok((question, params)),
         Err(why) => Err((question, why)),
@@ -110,14 +110,14 @@ async fn ask_all<'a>(
     try_join_all(asking).await
 }
 
-/// The params of a question as it is put to the client, or why it cannot be.
+/// The params of a question for the client, or the reason why it cannot be asked.
 pub fn put(context: &CallContext, question: &Question) -> Result<Option<RawJson>, String> {
     let revision = context.revision();
     let relayed = Relayed::of_session(&context.capabilities(), revision);
     elicitation::params_for(question, relayed, revision, &fresh_id()).map_err(str::to_owned)
 }
 
-/// The client's answer to a question, or why there is none.
+/// The client's answer to a question, or the reason why it has no answer.
 pub async fn ask(
     context: &CallContext,
     question: &Question,
@@ -138,7 +138,7 @@ fn pause(round: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << round.saturating_sub(1).min(8)).min(LONGEST_PAUSE)
 }
 
-/// A name for an elicitation by URL, which only its client uses.
+/// An id for an elicitation by URL. Only the client uses it.
 fn fresh_id() -> String {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the operating system provides randomness");

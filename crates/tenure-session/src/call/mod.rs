@@ -1,25 +1,26 @@
-//! What a server behind gets with a request, whoever asked: the context of the call, outlets for messages, and news.
+//! What a server gets with a request: the context of the call, outlets for messages, and the fan-out for news.
 //!
-//! A request belongs to a session, or to somebody else who plays the part of one towards the server: a [`Stage`].
-//! Servers do not see the difference.
+//! Every request has a [`Client`]: a session, or an object that takes the place of a session for the server. Servers do
+//! not see the difference.
 
-mod caller;
 mod context;
-pub mod input_required;
-mod news;
+mod client;
+mod caller;
 mod outlet;
+mod news;
 mod session;
-mod stage;
 mod task;
 mod tool;
+pub mod input_required;
 
 pub use caller::{Caller, Collect};
+pub use client::{Client, Origin};
 pub use context::CallContext;
-pub use news::{Fanout, Listener, News};
+pub use news::{Fanout, News, NewsListener};
 pub use outlet::Outlet;
-pub use session::CallSession;
-pub use stage::Stage;
+pub use session::{CallSession, HasSettings};
 pub use task::{Became, TaskWish};
 pub use tool::ToolCall;
 
 pub(crate) use news::Hub;
+pub(crate) use session::change_settings;

@@ -1,4 +1,4 @@
-//! News that may concern many: what servers tell all at once, and who listens.
+//! News from servers to many clients: the fan-out, and its listeners.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use tenure_protocol::Method;
 
 use crate::id::Route;
 
-/// News that may concern everybody who uses a server.
+/// News for all clients of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum News {
     /// The list of tools changed.
@@ -21,7 +21,7 @@ pub enum News {
 impl News {
     pub(crate) const ALL: [Self; 3] = [Self::Tools, Self::Prompts, Self::Resources];
 
-    /// The notification that says so.
+    /// Its notification.
     pub fn method(self) -> Method {
         match self {
             Self::Tools => Method::ToolsListChanged,
@@ -31,29 +31,29 @@ impl News {
     }
 }
 
-/// Somebody whom news may concern. It must not wait.
-pub trait Listener: Send + Sync + 'static {
+/// Receives the news of servers. Its methods must not block.
+pub trait NewsListener: Send + Sync + 'static {
     /// A resource changed at an endpoint.
     fn resource_updated(&self, route: &Route, uri: &str);
     /// A list changed at an endpoint.
     fn list_changed(&self, route: &Route, news: News);
 }
 
-/// All who listen in a process.
+/// All listeners of a process.
 #[derive(Default)]
-pub(crate) struct Hub(Mutex<Vec<Weak<dyn Listener>>>);
+pub(crate) struct Hub(Mutex<Vec<Weak<dyn NewsListener>>>);
 
 impl Hub {
-    pub(crate) fn add(&self, listener: Weak<dyn Listener>) {
+    pub(crate) fn add(&self, listener: Weak<dyn NewsListener>) {
         self.0.lock().push(listener);
     }
 
-    fn listeners(&self) -> Vec<Arc<dyn Listener>> {
+    fn listeners(&self) -> Vec<Arc<dyn NewsListener>> {
         self.0.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// Tells all who use an endpoint at once.
+/// Sends news to all clients of an endpoint.
 #[derive(Clone)]
 pub struct Fanout {
     hub: Arc<Hub>,
@@ -61,7 +61,7 @@ pub struct Fanout {
 }
 
 impl Fanout {
-    /// For an endpoint where nobody listens yet.
+    /// A fan-out without listeners.
     pub fn new(route: Route) -> Self {
         Self::within(Arc::default(), route)
     }
@@ -81,22 +81,22 @@ impl Fanout {
         Self { hub: Arc::clone(&self.hub), route }
     }
 
-    /// Tells everybody who watches `uri` that it changed. Nobody watches: nothing happens.
+    /// Reports to all clients that watch `uri` that it changed.
     pub fn resource_updated(&self, uri: &str) {
         for listener in self.hub.listeners() {
             listener.resource_updated(&self.route, uri);
         }
     }
 
-    /// Tells everybody that a list changed.
+    /// Reports to all clients that a list changed.
     pub fn list_changed(&self, news: News) {
         for listener in self.hub.listeners() {
             listener.list_changed(&self.route, news);
         }
     }
 
-    /// Lets somebody listen too, as long as it lives.
-    pub fn add(&self, listener: Weak<dyn Listener>) {
+    /// Adds a listener. It gets news until it is dropped.
+    pub fn add(&self, listener: Weak<dyn NewsListener>) {
         self.hub.add(listener);
     }
 }

@@ -1,41 +1,35 @@
-//! Where messages to a client go.
+//! The outlet for a server's messages to a client.
 
 use std::sync::{Arc, Weak};
 
 use tenure_protocol::{Error, Method, RawJson, Reason, Request, RpcError};
 
-use super::{CallContext, Stage};
-use crate::session::{Origin, Session};
+use super::{CallContext, Client, Origin};
 
-/// Where messages to the client go.
-#[derive(Clone, Debug)]
+/// Sends a server's messages to a client.
+#[derive(Clone)]
 pub struct Outlet {
-    to: To,
+    /// Weak, because a server may keep an outlet longer than its client exists.
+    client: Weak<dyn Client>,
+    origin: Origin,
     loss: Loss,
 }
 
-/// Weak, because a server may keep an outlet longer than its client is there.
-#[derive(Clone)]
-enum To {
-    Session(Weak<Session>, Origin),
-    Stage(Weak<dyn Stage>),
-}
-
-impl std::fmt::Debug for To {
+impl std::fmt::Debug for Outlet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Session(_, origin) => f.debug_tuple("Session").field(origin).finish(),
-            Self::Stage(_) => f.write_str("Stage"),
-        }
+        f.debug_struct("Outlet")
+            .field("origin", &self.origin)
+            .field("loss", &self.loss)
+            .finish_non_exhaustive()
     }
 }
 
-/// Whose loss is told through an outlet.
+/// What [`Outlet::link_lost`] reports.
 #[derive(Clone)]
 enum Loss {
-    /// That of the link with this number.
+    /// The loss of the link with this number, to the client's session.
     OfLink(u64),
-    /// That of something behind a link, which is no loss to the session.
+    /// The loss of one of several servers behind the link, by this function. The session's link stays.
     OfPart(Arc<dyn Fn() + Send + Sync>),
 }
 
@@ -49,107 +43,83 @@ impl std::fmt::Debug for Loss {
 }
 
 impl Outlet {
-    pub(crate) fn of_link(session: &Arc<Session>, link: u64) -> Self {
-        Self { to: To::Session(Arc::downgrade(session), Origin::Session), loss: Loss::OfLink(link) }
+    /// An outlet for messages to a client that belong to no request.
+    pub fn to(client: &Arc<dyn Client>) -> Self {
+        Self::new(client, Origin::Unasked)
     }
 
-    pub(super) fn of_call(session: &Arc<Session>, origin: Origin) -> Self {
-        Self { to: To::Session(Arc::downgrade(session), origin), loss: Loss::OfLink(0) }
+    pub(super) fn new(client: &Arc<dyn Client>, origin: Origin) -> Self {
+        Self { client: Arc::downgrade(client), origin, loss: Loss::OfLink(0) }
     }
 
-    /// An outlet to somebody who is no session.
-    pub fn of_stage(stage: &Arc<dyn Stage>) -> Self {
-        Self { to: To::Stage(Arc::downgrade(stage)), loss: Loss::OfLink(0) }
+    /// The same for a link of the client's session.
+    pub(crate) fn of_link(client: &Arc<dyn Client>, link: u64) -> Self {
+        Self { loss: Loss::OfLink(link), ..Self::to(client) }
     }
 
-    /// The same for one of several servers behind the link. When that one is lost, this is called in place of telling
-    /// the session.
+    /// The same for one of several servers behind the link. If that server is lost, `lost` is called, and the session
+    /// is not told.
     #[must_use]
     pub fn of_part(&self, lost: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { to: self.to.clone(), loss: Loss::OfPart(Arc::new(lost)) }
+        Self { loss: Loss::OfPart(Arc::new(lost)), ..self.clone() }
     }
 
     /// Sends a notification.
     ///
     /// # Errors
-    /// When the client, or the request it belongs to, is gone.
+    /// When the client or the request is gone.
     pub async fn notify(&self, method: &Method, params: Option<&RawJson>) -> Result<(), Error> {
-        match &self.to {
-            To::Session(session, origin) => alive(session)?.notify(origin, method, params).await,
-            To::Stage(stage) => alive(stage)?.notify(method, params).await,
-        }
+        self.alive()?.notify(&self.origin, method, params).await
     }
 
     /// Asks the client something and waits for the answer.
     ///
     /// # Errors
-    /// What the client answered, or why it could not be asked.
+    /// The client's error, or the reason why it could not be asked.
     pub async fn ask(&self, method: &Method, params: Option<&RawJson>) -> Result<RawJson, RpcError> {
-        let gone = |error: Error| error.to_rpc();
-        match &self.to {
-            To::Session(session, origin) => {
-                alive(session).map_err(gone)?.ask(origin.clone(), method, params).await
-            }
-            To::Stage(stage) => alive(stage).map_err(gone)?.ask(method, params).await,
-        }
+        self.alive().map_err(|error| error.to_rpc())?.ask(&self.origin, method, params).await
     }
 
-    /// Tells this session, if it watches `uri`, that it changed. For what belongs to one session alone;
-    /// what is shared goes through [`Fanout::resource_updated`](super::Fanout::resource_updated).
+    /// Reports to this session that `uri` changed, if the session watches it. For resources of one session;
+    /// shared resources go through [`Fanout::resource_updated`](super::Fanout::resource_updated).
     ///
     /// # Errors
     /// When the session is over.
     pub async fn resource_updated(&self, uri: &str) -> Result<(), Error> {
-        let params = RawJson::of(&serde_json::json!({ "uri": uri }));
-        match &self.to {
-            To::Session(session, _) => {
-                let session = alive(session)?;
-                if !session.watches(uri) {
-                    return Ok(());
-                }
-                session.notify(&Origin::Session, &Method::ResourceUpdated, Some(&params)).await
-            }
-            To::Stage(stage) => alive(stage)?.notify(&Method::ResourceUpdated, Some(&params)).await,
+        let client = self.alive()?;
+        if !client.watches(uri) {
+            return Ok(());
         }
+        let params = RawJson::of(&serde_json::json!({ "uri": uri }));
+        client.notify(&Origin::Unasked, &Method::ResourceUpdated, Some(&params)).await
     }
 
-    /// The context of a request of ours to the server: the client knows nothing of it.
+    /// The context of our own request to the server. The client does not know it.
     ///
     /// # Errors
     /// When the client is gone.
     pub fn inquiry(&self, request: &Request) -> Result<CallContext, Error> {
-        match &self.to {
-            To::Session(session, _) => Ok(alive(session)?.inquiry(request)),
-            To::Stage(stage) => {
-                let stage = alive(stage)?;
-                Ok(CallContext::on_stage(stage, request))
-            }
-        }
+        Ok(CallContext::our_own(self.alive()?, request))
     }
 
-    /// The link is gone without having been closed: the session gets another one with its next request.
+    /// Reports that the link ended without being closed. The session gets another link with its next request.
     pub fn link_lost(&self) {
-        match (&self.loss, &self.to) {
-            (Loss::OfPart(lost), _) => lost(),
-            (Loss::OfLink(link), To::Session(session, _)) => {
-                if let Some(session) = session.upgrade() {
-                    session.link_lost(*link);
+        match &self.loss {
+            Loss::OfPart(lost) => lost(),
+            Loss::OfLink(link) => {
+                if let Some(client) = self.client.upgrade() {
+                    client.link_lost(*link);
                 }
             }
-            (Loss::OfLink(_), To::Stage(_)) => {}
         }
     }
 
     /// The client's name in logs.
     pub fn session_label(&self) -> String {
-        let label = match &self.to {
-            To::Session(session, _) => session.upgrade().map(|session| session.label().to_owned()),
-            To::Stage(stage) => stage.upgrade().map(|stage| stage.label().to_owned()),
-        };
-        label.unwrap_or_else(|| "s-gone".to_owned())
+        self.client.upgrade().map_or_else(|| "s-gone".to_owned(), |client| client.label().to_owned())
     }
-}
 
-fn alive<T: ?Sized>(whom: &Weak<T>) -> Result<Arc<T>, Error> {
-    whom.upgrade().ok_or_else(|| Error::new(Reason::SessionNotFound, "the session is over"))
+    fn alive(&self) -> Result<Arc<dyn Client>, Error> {
+        self.client.upgrade().ok_or_else(|| Error::new(Reason::SessionNotFound, "the session is over"))
+    }
 }

@@ -1,23 +1,60 @@
-//! The session of a request, as far as the handler that answers it may read and change it.
+//! The settings of a request's session, for the handler to read and change.
 //!
-//! Not the session itself: a handler has no business with its secret id, its streams or its end.
+//! It gives no access to the session's secret id, its streams or its end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::Error;
+use tenure_protocol::{Error, Reason};
 
+use crate::port::BoxFuture;
 use crate::port::store::Version;
-use crate::session::{IdleTtl, Metadata, Session};
+use crate::settings::{IdleTtl, Metadata, Settings};
 
-/// The session that a request belongs to. Not to be kept longer than the request is answered: a session that somebody
-/// holds does not go dormant.
+/// The most retries of a change. Each failure means that another write succeeded.
+const MAX_TRIES: usize = 10_000;
+
+/// A session with settings.
+pub trait HasSettings: Send + Sync + 'static {
+    /// Its name in logs.
+    fn label(&self) -> &str;
+    /// The settings, and the version of the session that had them.
+    fn settings(&self) -> (Settings, Version);
+    /// Replaces the settings if the session still has the version that the caller saw. On an error nothing is changed.
+    fn set_settings(self: Arc<Self>, seen: Version, settings: Settings) -> BoxFuture<Result<Version, Error>>;
+    /// How long it lives without use; `None`: for ever.
+    fn idle_ttl(&self) -> Option<Duration>;
+}
+
+/// Changes the settings; if another change comes first, tries again. If `change` refuses, nothing is written.
+pub(crate) async fn change_settings<R, E>(
+    session: &Arc<dyn HasSettings>,
+    mut change: impl FnMut(&mut Settings) -> Result<R, E> + Send,
+) -> Result<Result<R, E>, Error> {
+    let mut tries = 0;
+    loop {
+        let (mut settings, seen) = session.settings();
+        let outcome = match change(&mut settings) {
+            Ok(outcome) => outcome,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        match Arc::clone(session).set_settings(seen, settings).await {
+            Ok(_) => return Ok(Ok(outcome)),
+            Err(error) if error.reason() == Reason::Conflict && tries < MAX_TRIES => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The session that a request belongs to. A handler must not keep it longer than it answers the request, because a
+/// session cannot become dormant while this exists.
 #[derive(Clone)]
-pub struct CallSession(Arc<Session>);
+pub struct CallSession(Arc<dyn HasSettings>);
 
 impl CallSession {
-    pub(super) fn new(session: &Arc<Session>) -> Self {
-        Self(Arc::clone(session))
+    /// The part of a session that a handler may use.
+    pub fn new(session: Arc<dyn HasSettings>) -> Self {
+        Self(session)
     }
 
     /// Its name in logs.
@@ -25,25 +62,27 @@ impl CallSession {
         self.0.label()
     }
 
-    /// The metadata, and the version of the session that had them.
+    /// The metadata, and the version of the session that has them.
     pub fn metadata(&self) -> (Metadata, Version) {
-        self.0.metadata()
+        let (settings, version) = self.0.settings();
+        (settings.metadata, version)
     }
 
     /// Replaces the metadata, if the session still has the version that the caller saw.
     ///
     /// # Errors
-    /// When it has another ([`Reason::Conflict`](tenure_protocol::Reason::Conflict)), which any other write of its record makes,
-    /// when the metadata are larger than `Limits::max_metadata_bytes`, when the session is over, or the store fails.
-    /// Nothing is changed then.
+    /// When it has another ([`Reason::Conflict`](tenure_protocol::Reason::Conflict)), which any other write of its
+    /// record makes, when the metadata are larger than `Limits::max_metadata_bytes`, when the session is over, or the
+    /// store fails. Nothing is changed then.
     ///
     /// # Cancel safety
     /// The change is made or not made, in the store and in memory.
     pub async fn set_metadata(&self, seen: Version, metadata: Metadata) -> Result<Version, Error> {
-        self.0.set_metadata(seen, metadata).await
+        let ttl = self.ttl();
+        Arc::clone(&self.0).set_settings(seen, Settings { metadata, ttl }).await
     }
 
-    /// Changes the metadata; if another change comes first, tries again. What `change` refuses is not written.
+    /// Changes the metadata; if another change comes first, tries again. If `change` refuses, nothing is written.
     ///
     /// # Errors
     /// As for [`CallSession::set_metadata`], but for the version. `Ok(Err(..))` is a refusal.
@@ -54,21 +93,21 @@ impl CallSession {
         &self,
         mut change: impl FnMut(&mut Metadata) -> Result<R, E> + Send,
     ) -> Result<Result<R, E>, Error> {
-        self.0.change_settings(|settings| change(&mut settings.metadata)).await
+        change_settings(&self.0, |settings| change(&mut settings.metadata)).await
     }
 
-    /// How long the session lives without use, as it was set for this session.
+    /// The idle time that is set for this session.
     pub fn ttl(&self) -> IdleTtl {
-        self.0.ttl()
+        self.0.settings().0.ttl
     }
 
-    /// The same as it is in force, with the limits where nothing was set. `None`: for ever.
+    /// The effective idle time: that of the limits if none is set for the session. `None`: no limit.
     pub fn idle_ttl(&self) -> Option<Duration> {
         self.0.idle_ttl()
     }
 
-    /// Sets how long the session lives without use. That counts from now on, and is kept as long as the session;
-    /// `Limits::max_lifetime` still ends it by its age.
+    /// Sets how long the session lives without use, from now on and for the rest of its life. `Limits::max_lifetime`
+    /// still ends it by its age.
     ///
     /// # Errors
     /// When the session is over, or the store fails. Nothing is changed then.
@@ -76,7 +115,11 @@ impl CallSession {
     /// # Cancel safety
     /// As for [`CallSession::set_metadata`].
     pub async fn set_ttl(&self, ttl: IdleTtl) -> Result<(), Error> {
-        self.0.set_ttl(ttl).await
+        let changed = change_settings(&self.0, |settings| {
+            settings.ttl = ttl;
+            Ok::<_, std::convert::Infallible>(())
+        });
+        changed.await.map(|Ok(())| ())
     }
 }
 

@@ -1,13 +1,13 @@
-//! What a server may wish for a call: that it becomes a task, whose client comes back for the outcome.
+//! A server's wish to turn a call into a task, whose client comes back for the outcome.
 
 use std::time::Duration;
 
-/// What a server wants of the task that a call becomes. What it leaves out is as configured.
+/// A server's values for the task that a call becomes. Missing values come from the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TaskWish {
     /// How long it may take, and how long its outcome is kept afterwards. Never longer than configured.
     pub ttl: Option<Duration>,
-    /// How often its client should ask for it.
+    /// How often its client should poll it.
     pub poll: Option<Duration>,
 }
 
@@ -18,12 +18,12 @@ impl From<Duration> for TaskWish {
     }
 }
 
-/// What became of the wish.
+/// The outcome of the wish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Became {
-    /// The call is a task now: it is in the store, its client knows its id, questions wait for the client to come for
-    /// them, and what the handler returns is the outcome.
+    /// The call is a task now: it is in the store, its client has its id, the client finds questions when it polls the
+    /// task, and the handler's result is the outcome.
     Task,
-    /// It stays a call that its client waits for.
+    /// The call does not become a task, and its client waits for it.
     No,
 }

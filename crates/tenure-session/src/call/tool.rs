@@ -1,17 +1,17 @@
-//! The params of a `tools/call`, as far as every server reads them.
+//! The name and the arguments in the params of a `tools/call`.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use tenure_protocol::{RawJson, Reason, RpcError};
 
-/// Which tool is called, with what. Nothing else in the params is read, and mostly not even that is looked for: it was
-/// found when the message was read.
+/// The tool and the arguments of a call. Usually both were located when the message was parsed, so reading them is
+/// cheap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolCall<'a> {
     /// The tool.
     pub name: Cow<'a, str>,
-    /// Its arguments, as they stand.
+    /// Its arguments, as raw JSON.
     arguments: Option<&'a [u8]>,
 }
 
@@ -19,7 +19,7 @@ impl<'a> ToolCall<'a> {
     /// Finds the tool and its arguments.
     ///
     /// # Errors
-    /// When there is no tool, or a member stands twice.
+    /// When the tool's name is missing, or a member appears twice.
     pub fn read(params: Option<&'a RawJson>) -> Result<Self, RpcError> {
         let invalid = |why: &'static str| RpcError::of(Reason::InvalidParams, why);
         let params = params.ok_or_else(|| invalid("params are missing"))?;
@@ -29,7 +29,7 @@ impl<'a> ToolCall<'a> {
         Ok(Self { name, arguments: found.arguments.filter(|arguments| *arguments != b"null") })
     }
 
-    /// Reads the arguments; those that are not there are an empty object.
+    /// Reads the arguments; missing arguments are read as an empty object.
     ///
     /// # Errors
     /// When they do not fit the type.

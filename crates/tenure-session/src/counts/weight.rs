@@ -1,15 +1,15 @@
 //! Bytes that records take in the store, by the peer that made them.
 //!
-//! There may be millions of records, so there is one sum per peer and none per record: whoever changes or removes a record has
-//! read it, and knows what it took.
+//! There may be millions of records, so this keeps one sum per peer and nothing per record: a writer that changes or
+//! removes a record has read it, and knows its size.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::budget::{Budget, Full, Peer, Resource, Taken};
-use crate::counts::Census;
+use crate::counts::RecordCounter;
 
-/// What a record takes, and whose share that comes from.
+/// The size of a record, and the peer whose share it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Weight {
     pub(crate) peer: Peer,
@@ -17,10 +17,10 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// Of what is not counted in bytes.
+    /// The weight of a record whose bytes are not counted.
     pub(super) const NONE: Self = Self { peer: Peer::UNKNOWN, bytes: 0 };
 
-    /// How much more it is if it becomes so many bytes.
+    /// By how much it grows if it becomes `bytes`.
     pub(super) fn growth(self, bytes: usize) -> Self {
         Self { bytes: bytes.saturating_sub(self.bytes), ..self }
     }
@@ -42,7 +42,7 @@ impl Weights {
         Self { budget, by_peer: HashMap::default() }
     }
 
-    /// Takes so much if it is there.
+    /// Takes this weight if it fits.
     pub(super) fn take(&mut self, Weight { peer, bytes }: Weight) -> Result<(), Full> {
         if bytes == 0 {
             return Ok(());
@@ -57,7 +57,7 @@ impl Weights {
         }
     }
 
-    /// Takes so much, whether or not it is there: for what is in the store already.
+    /// Takes this weight even if it does not fit: for a record that is in the store already.
     pub(super) fn take_anyway(&mut self, Weight { peer, bytes }: Weight) {
         if bytes == 0 {
             return;
@@ -69,7 +69,7 @@ impl Weights {
 
     pub(crate) fn give_back(&mut self, Weight { peer, bytes }: Weight) {
         let Some(taken) = self.by_peer.get_mut(&peer) else { return };
-        // A write whose outcome stayed unknown may have been counted wrongly. A low count is better than a panic.
+        // A write with an unknown outcome may have been counted wrongly. A low count is better than a panic.
         match taken.amount().saturating_sub(bytes) {
             0 => drop(self.by_peer.remove(&peer)),
             left => taken.resize_anyway(left),
@@ -77,22 +77,22 @@ impl Weights {
     }
 }
 
-/// A record that is about to take another number of bytes. What it grows by is taken, and given back unless it is
-/// [`Resizing::done`]; what it shrinks by is given back only then.
+/// A record whose size is about to change. Growth is taken at once, and given back unless [`Resizing::done`] is called;
+/// shrinkage is given back by `done`.
 #[must_use = "it counts as it was until it is done"]
 pub(crate) struct Resizing<'a> {
-    census: &'a Census,
+    counter: &'a RecordCounter,
     before: Weight,
     bytes: usize,
     is_done: bool,
 }
 
 impl<'a> Resizing<'a> {
-    pub(super) fn new(census: &'a Census, before: Weight, bytes: usize) -> Self {
-        Self { census, before, bytes, is_done: false }
+    pub(super) fn new(counter: &'a RecordCounter, before: Weight, bytes: usize) -> Self {
+        Self { counter, before, bytes, is_done: false }
     }
 
-    /// It was written.
+    /// The record was written.
     pub(crate) fn done(mut self) {
         self.is_done = true;
     }
@@ -105,7 +105,7 @@ impl Drop for Resizing<'_> {
             false => self.before.growth(self.bytes),
         };
         if surplus.bytes > 0 {
-            self.census.counts.lock().weights.give_back(surplus);
+            self.counter.counts.lock().weights.give_back(surplus);
         }
     }
 }

@@ -1,17 +1,17 @@
-//! How a call is carried out for an attempt, and how the attempt ends.
+//! One attempt at a call: polls the server's reply, and decides how the attempt ends.
 //!
 //! | what happens first | what the client gets | the call |
 //! |---|---|---|
 //! | the reply | the answer | is over |
 //! | a message, and the client takes streams | a stream | goes on, and is cancelled with the stream |
 //! | silence for `stream_after`, and the client takes streams | a stream | the same |
-//! | the process leaves, and the client can come back for a stream | a stream that ends | goes on in the next process |
-//! | a question, and no other for `gather` | `input_required` | waits in a task of its own for an attempt with answers |
-//! | the wish to become a task, and the task is in the store | the task | goes on in a task of its own |
+//! | the process leaves, and the client can resume a stream | a stream that ends | runs in the next process |
+//! | a question, and no other for `gather` | `input_required` | waits, in its own runtime task, for the next attempt |
+//! | the wish to become a task, and the task is in the store | the task | goes on in its own runtime task |
 //! | the client hangs up | nothing | is cancelled |
 //!
-//! The server's future is polled by whoever waits for the attempt. A call that is answered at once costs no task, no
-//! timer and no entry in any table.
+//! The task that waits for the attempt polls the server's future itself. A call that is answered at once costs no
+//! runtime task, no timer and no entry in any table.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -20,101 +20,101 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::modern::validate::StreamSupport;
 use tenure_protocol::translate::notifications;
 use tenure_protocol::translate::questions::{self, Question};
 use tenure_protocol::{Error, Reason, Reply, Request, RpcError, message};
 use tokio::time::{Instant, Sleep};
 
-use crate::call::Stage;
-use crate::exchange::become_task::{Becoming, Wanted};
-use crate::exchange::call::{End, State, Work};
-use crate::exchange::exchanges::{Inner, Listed, Running};
+use crate::call::Client;
+use crate::exchange::become_task::{Becoming, TaskCause};
+use crate::exchange::call::{ActiveCall, ActiveCallState, ForcedEnd};
+use crate::exchange::exchanges::{ExchangesInner, ListGuard, RunningGuard};
 use crate::exchange::flow::{Flow, FlowItem};
 use crate::exchange::repeat;
-use crate::kept::Kept;
+use crate::kept::CallNote;
 use crate::port::BoxFuture;
 
-/// What an attempt is answered with.
+/// The answer to an attempt.
 #[derive(Debug)]
-pub enum Answer {
-    /// One message. `code` is that of the error, if it is one.
+pub enum ExchangeAnswer {
+    /// One message.
     Json {
         /// The response.
         body: Bytes,
-        /// The code of its error.
+        /// The code of the error, if the response is one.
         code: Option<i64>,
     },
-    /// The request is not carried out.
+    /// The request was refused, and the server did not get it.
     Refused(Error),
-    /// Messages, and the response as the last one.
+    /// Several messages; the last one is the response.
     Stream(Box<Flow>),
 }
 
 /// One attempt at a call.
 pub(super) struct Run {
-    pub(super) inner: Arc<Inner>,
-    pub(super) work: Arc<Work>,
+    pub(super) inner: Arc<ExchangesInner>,
+    pub(super) work: Arc<ActiveCall>,
     pub(super) request: Request,
-    pub(super) turn: u64,
+    pub(super) generation: u64,
     pub(super) source: Source,
-    /// The task that it is about to become.
+    /// The task that the call is about to become.
     pub(super) becoming: Option<Becoming>,
     pub(super) began: Instant,
-    /// When it becomes a task by itself; known from the first time that it has to wait.
+    /// When the call becomes a task because of its run time; set when the attempt first has to wait.
     pub(super) task_at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// From the first time that it has to wait.
-    listed: Option<Listed>,
-    /// Its server was lost, and `repeat` does the rest.
+    /// Set when the attempt first has to wait.
+    listed: Option<ListGuard>,
+    /// Whether the source already repeats the call when its server is lost (see `repeat`).
     is_repeated: bool,
     /// Whether the client has been given a stream.
     is_stream: bool,
-    /// The note of the attempt, by which its client can come back for the stream.
-    pub(super) kept: Option<Arc<Kept<Work>>>,
+    /// The note of the attempt, with which its client can come back for the stream.
+    pub(super) kept: Option<Arc<CallNote<ActiveCall>>>,
     pub(super) is_over: bool,
-    _running: Running,
+    _running: RunningGuard,
 }
 
-/// Who carries the call out.
+/// What runs the call.
 pub(super) enum Source {
-    /// Whoever polls the attempt.
+    /// This attempt polls the reply.
     Here(BoxFuture<Reply>),
-    /// A task, since an earlier attempt ended with questions; or another process, if its client is to come back.
+    /// A runtime task, because an earlier attempt ended with questions; or another process, if the call is held.
     Elsewhere,
-    /// Nobody: its handler panicked.
-    Nobody,
+    /// Nothing does: the handler panicked when it was called.
+    Panicked,
 }
 
-/// What an attempt has to say next.
-pub(super) enum Turn {
+/// The next step of an attempt.
+pub(super) enum AttemptStep {
     /// A message.
-    Said(Bytes),
+    Message(Bytes),
     /// The response.
     Done { body: Bytes, code: Option<i64> },
-    /// Nothing for a long time, and the client does not know yet that it has been heard.
+    /// No message for a long time, and the client has no stream yet.
     Quiet,
     /// The process leaves: the client has to come back for the rest of the stream.
     SentAway,
-    /// The client came back on another connection, which gets the rest.
+    /// The client came back on another connection, which now gets the messages.
     Overtaken,
 }
 
 impl Run {
     pub(super) fn new(
-        inner: &Arc<Inner>,
-        work: Arc<Work>,
+        inner: &Arc<ExchangesInner>,
+        work: Arc<ActiveCall>,
         request: Request,
-        (turn, source): (u64, Source),
-        running: Running,
+        (generation, source): (u64, Source),
+        running: RunningGuard,
     ) -> Self {
-        // Such a call sees to its repetition by itself.
+        // The source of such a call repeats it by itself.
         let is_repeated = work.recovers.is_some() || work.is_resumed;
         Self {
             inner: Arc::clone(inner),
             work,
             request,
-            turn,
+            generation,
             source,
             becoming: None,
             began: Instant::now(),
@@ -129,29 +129,29 @@ impl Run {
         }
     }
 
-    /// Waits until it is known what the answer looks like.
+    /// Waits until the form of the answer is decided: one message or a stream.
     ///
     /// # Cancel safety
     /// Dropping it cancels the call.
-    pub(super) async fn answer(mut self) -> Answer {
+    pub(super) async fn answer(mut self) -> ExchangeAnswer {
         let first = std::future::poll_fn(|cx| self.poll(cx)).await;
         self.note_unless_done(&first).await;
         let first = match first {
-            Turn::Done { body, code } => return Answer::Json { body, code },
-            Turn::Said(body) => Some(FlowItem::Message(body)),
-            Turn::SentAway => match self.come_back_later() {
+            AttemptStep::Done { body, code } => return ExchangeAnswer::Json { body, code },
+            AttemptStep::Message(body) => Some(FlowItem::Message(body)),
+            AttemptStep::SentAway => match self.come_back_later() {
                 None => return self.interrupted(),
                 later => later,
             },
-            Turn::Quiet | Turn::Overtaken => None,
+            AttemptStep::Quiet | AttemptStep::Overtaken => None,
         };
-        Answer::Stream(Box::new(self.into_flow(first)))
+        ExchangeAnswer::Stream(Box::new(self.into_flow(first)))
     }
 
     /// The answer of an attempt whose process leaves, and whose client cannot come back for it.
-    fn interrupted(&self) -> Answer {
+    fn interrupted(&self) -> ExchangeAnswer {
         let (body, code) = self.written(Err(shut_down()));
-        Answer::Json { body, code }
+        ExchangeAnswer::Json { body, code }
     }
 
     /// The rest of the attempt as a stream.
@@ -164,21 +164,21 @@ impl Run {
         Flow::new(self, resumable.into_iter().chain(first))
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttemptStep> {
         let work = Arc::clone(&self.work);
         loop {
             let reply = self.poll_reply(cx);
             let mut state = work.state.lock();
-            if state.turn != self.turn {
+            if state.generation != self.generation {
                 drop(state);
                 return Poll::Ready(self.overtaken());
             }
-            // What was said before the reply comes before it.
+            // Messages that were queued before the reply go to the client before it.
             if let Poll::Ready(reply) = reply {
                 state.outcome = Some(reply);
             }
-            if let Some(said) = work.take_said(&mut state) {
-                return Poll::Ready(Turn::Said(said));
+            if let Some(message) = work.pop_message(&mut state) {
+                return Poll::Ready(AttemptStep::Message(message));
             }
             if let Some(reply) = state.outcome.take() {
                 drop(state);
@@ -187,25 +187,25 @@ impl Run {
             if let Some(end) = state.end {
                 drop(state);
                 return Poll::Ready(match end {
-                    End::ComeBack => self.come_back(),
-                    End::Resume => self.send_away(),
-                    End::Leave => self.finish(Ok(notifications::end(&self.request.id))),
-                    End::Interrupt => self.finish(Err(shut_down())),
+                    ForcedEnd::ComeBack => self.come_back(),
+                    ForcedEnd::Resume => self.send_away(),
+                    ForcedEnd::Leave => self.finish(Ok(notifications::end(&self.request.id))),
+                    ForcedEnd::Interrupt => self.finish(Err(shut_down())),
                 });
             }
             let now = Instant::now();
             let is_due = self.task_at.is_some_and(|at| at <= now) && state.task.is_none();
-            let wish = state.wishes.first().map(|wish| Wanted::ByServer(wish.wish));
-            if let Some(wish) = wish.or(is_due.then_some(Wanted::ByTime)) {
+            let wish = state.wishes.first().map(|wish| TaskCause::ByServer(wish.wish));
+            if let Some(wish) = wish.or(is_due.then_some(TaskCause::ByTime)) {
                 drop(state);
                 match self.poll_wishes(wish, cx) {
                     Poll::Ready(Some(created)) => return Poll::Ready(created),
                     Poll::Ready(None) => continue,
                     Poll::Pending => state = work.state.lock(),
                 }
-                // Nobody was there to be woken by what happened meanwhile.
-                let is_new = !state.said.is_empty() || state.outcome.is_some() || state.end.is_some();
-                if is_new || state.turn != self.turn {
+                // The waker is not registered yet, so changes since the last check have to be checked here.
+                let is_new = !state.queue.is_empty() || state.outcome.is_some() || state.end.is_some();
+                if is_new || state.generation != self.generation {
                     continue;
                 }
             }
@@ -227,10 +227,10 @@ impl Run {
                 }
                 next = next.min(ripe);
             }
-            if !self.is_stream && state.attempt.streams != Streams::No {
+            if !self.is_stream && state.attempt.streams != StreamSupport::No {
                 let quiet = self.began + work.limits.stream_after;
                 if quiet <= now {
-                    return Poll::Ready(Turn::Quiet);
+                    return Poll::Ready(AttemptStep::Quiet);
                 }
                 next = next.min(quiet);
             }
@@ -242,14 +242,14 @@ impl Run {
             if self.listed.is_none() {
                 self.task_at = self.task_at();
                 next = self.task_at.map_or(next, |at| next.min(at));
-                self.listed = Some(self.inner.list(&work, self.turn));
-                // Whoever ends all that are listed may just have been here.
+                self.listed = Some(self.inner.list(&work, self.generation));
+                // A drain or stop may have ended all listed calls just before this call was added.
                 if self.inner.ends(&work) {
                     continue;
                 }
             }
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(next)));
-            // One that is set too early is as good: then everything is looked at anew.
+            // An early timer does no harm: it only causes another pass of the loop.
             if timer.deadline() > next || timer.is_elapsed() {
                 timer.as_mut().reset(next);
             }
@@ -257,8 +257,8 @@ impl Run {
         }
     }
 
-    /// When the server's time is up. A listen has none once it was acknowledged.
-    fn deadline(&self, state: &State, now: Instant) -> Instant {
+    /// When the server's time is up. A listen has no limit once it was acknowledged.
+    fn deadline(&self, state: &ActiveCallState, now: Instant) -> Instant {
         let limits = &self.work.limits;
         if self.work.is_listen() && state.is_acknowledged {
             return now + FAR;
@@ -277,7 +277,7 @@ impl Run {
                     }
                 }
                 Source::Elsewhere => return Poll::Pending,
-                Source::Nobody => Err(panicked(&self.work)),
+                Source::Panicked => Err(panicked(&self.work)),
             };
             self.discard();
             if self.is_repeated || !repeat::is_lost(&self.work, &reply) {
@@ -289,17 +289,17 @@ impl Run {
         }
     }
 
-    /// The reply of the call, for a task that goes on with it when the attempt has ended. `None` if one does already.
+    /// Takes the reply out of the attempt, for a runtime task that goes on with the call. `None` if one has it already.
     pub(super) fn hand_over(&mut self) -> Option<BoxFuture<Reply>> {
         match std::mem::replace(&mut self.source, Source::Elsewhere) {
             Source::Here(reply) if self.is_repeated => Some(reply),
             Source::Here(reply) => Some(self.inner.see_through(&self.work, reply)),
-            Source::Elsewhere | Source::Nobody => None,
+            Source::Elsewhere | Source::Panicked => None,
         }
     }
 
-    /// Drops the server's future. What it does then is its own affair: it may look at its context, so no lock is held,
-    /// and it may panic, while whoever drops it may be a connection that carries the requests of others too.
+    /// Drops the server's future. Its destructors may use the call's context, so the caller must not hold a lock. They
+    /// may also panic, and this may run in a connection that serves other requests too, so the panic is caught.
     fn discard(&mut self) {
         let source = std::mem::replace(&mut self.source, Source::Elsewhere);
         if std::panic::catch_unwind(AssertUnwindSafe(|| drop(source))).is_err() {
@@ -308,13 +308,13 @@ impl Run {
     }
 
     /// Ends the attempt, and with it the call.
-    fn finish(&mut self, reply: Reply) -> Turn {
+    fn finish(&mut self, reply: Reply) -> AttemptStep {
         let reply = self.inner.judge(&self.work, &self.request, reply);
         self.close();
         self.respond(reply)
     }
 
-    /// Whatever still works on the call need not.
+    /// Ends the call and drops the server's future.
     pub(super) fn close(&mut self) {
         self.is_over = true;
         self.inner.unpark(&self.work);
@@ -323,11 +323,11 @@ impl Run {
         self.discard();
     }
 
-    /// The call is another attempt's now, or another connection's.
-    fn overtaken(&mut self) -> Turn {
+    /// Another attempt or another connection has taken over the call.
+    fn overtaken(&mut self) -> AttemptStep {
         self.let_go();
         if self.kept.is_some() {
-            return Turn::Overtaken;
+            return AttemptStep::Overtaken;
         }
         let error =
             Error::new(Reason::InvalidRequestState, "Another attempt with this requestState took over");
@@ -343,27 +343,27 @@ impl Run {
     }
 
     /// Ends the attempt with the questions; the call waits for the next one.
-    fn park(&mut self, asked: &[Question]) -> Turn {
+    fn park(&mut self, asked: &[Question]) -> AttemptStep {
         let state = match self.inner.park(&self.work, &self.request) {
             Ok(state) => state,
             Err(error) => return self.finish(Err(error.to_rpc())),
         };
-        let turn = self.respond(Ok(questions::input_required(asked, Some(&state))));
-        if matches!(turn, Turn::Done { code: Some(_), .. }) {
-            // The client does not get them, and could not come back.
+        let step = self.respond(Ok(questions::input_required(asked, Some(&state))));
+        if matches!(step, AttemptStep::Done { code: Some(_), .. }) {
+            // The questions do not fit into an answer, so the client cannot come back with answers.
             self.close();
-            return turn;
+            return step;
         }
         if let Some(reply) = self.hand_over() {
             self.inner.go_on(&self.work, reply);
         }
         self.is_over = true;
-        turn
+        step
     }
 
-    pub(super) fn respond(&self, reply: Reply) -> Turn {
+    pub(super) fn respond(&self, reply: Reply) -> AttemptStep {
         let (body, code) = self.written(reply);
-        Turn::Done { body, code }
+        AttemptStep::Done { body, code }
     }
 
     /// The response, and the code of its error if it is one.
@@ -380,7 +380,7 @@ impl Run {
     }
 }
 
-/// A listen has no deadline; timers want one.
+/// The deadline of a listen, which has no limit: a timer needs one.
 const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Drop for Run {
@@ -388,11 +388,11 @@ impl Drop for Run {
         if self.is_over {
             return;
         }
-        if self.work.state.lock().turn != self.turn {
-            // Its client came back on another connection, and this one did not hear of it.
+        if self.work.state.lock().generation != self.generation {
+            // Its client came back on another connection, and this attempt was not polled since.
             return self.let_go();
         }
-        // The client hung up, which is how it withdraws a request.
+        // The client closed the connection, which withdraws the request.
         tracing::debug!(exchange = %self.work.label(), method = %self.work.request.method, "withdrawn by its client");
         self.close();
         if let Some(kept) = &self.kept {
@@ -411,7 +411,7 @@ pub(super) fn shut_down() -> RpcError {
     RpcError::of(Reason::Interrupted, "The server shut down before the answer came")
 }
 
-pub(super) fn panicked(work: &Work) -> RpcError {
+pub(super) fn panicked(work: &ActiveCall) -> RpcError {
     tracing::error!(exchange = %work.label(), method = %work.request.method, "a handler panicked");
     RpcError::of(Reason::Internal, "The server failed while handling the request")
 }

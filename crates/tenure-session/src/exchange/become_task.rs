@@ -1,10 +1,10 @@
-//! How a call becomes a task, and how it is carried out as one.
+//! Turns a call into a task, and runs it as one.
 //!
-//! The server wishes it, or the call has run for [`TaskLimits::after`](crate::task::TaskLimits), and the attempt of the
-//! moment grants it: it waits until the task is in the store, is answered with it, and lets go of the call, which goes
-//! on in a task of the runtime. If the client hangs up before, it never heard of the task, and the task is forgotten.
-//! The params of a call that became a task because it ran for long are kept with it: should the process end, the next
-//! one carries the call out if that is safe.
+//! The server wishes it, or the call has run for [`TaskLimits::after`](crate::task::TaskLimits). The current attempt
+//! then waits until the task is in the store, answers with the task, and leaves the call to a runtime task. If the
+//! client disconnects before that, it never learned of the task, and the task is removed. If the call became a task
+//! because of its run time, its params are kept with the task: if the process ends, the next process runs the call
+//! again if that is safe.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,42 +16,44 @@ use futures_util::FutureExt;
 use tenure_protocol::modern::capability::Capability;
 use tenure_protocol::modern::meta::Meta;
 use tenure_protocol::modern::result::ResultType;
-use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::modern::validate::StreamSupport;
 use tenure_protocol::translate::questions;
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RequestId, RpcError, params};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::backend::Call;
-use crate::call::{Became, CallContext, Caller, Stage, TaskWish};
-use crate::exchange::attempt::{Run, Turn, panicked};
-use crate::exchange::call::{self, Asked, Attempt, End, Origin, Tasked, Wish, Work};
-use crate::exchange::exchanges::{Inner, Listed};
-use crate::exchange::parked::LAST_WORDS;
+use crate::call::{Became, CallContext, Caller, Client, TaskWish};
+use crate::exchange::attempt::{AttemptStep, Run, panicked};
+use crate::exchange::call::{
+    self, ActiveCall, CallOrigin, ClientAttempt, ForcedEnd, OpenQuestion, Tasked, Wish,
+};
+use crate::exchange::exchanges::{ExchangesInner, ListGuard};
+use crate::exchange::parked::CANCEL_GRACE;
 use crate::exchange::resume::other_server;
 use crate::port::BoxFuture;
-use crate::task::{self, Begun, Live, TaskCall, Whose};
+use crate::task::{self, BegunTask, LiveTask, TaskCall, Whose};
 
-/// How often a server may ask for input by the result of a call that is a task.
+/// How often a server may answer the call of a task with `input_required`.
 const MAX_ROUNDS: usize = 10;
 
-/// When a call is sent again whose server asked for nothing but that.
+/// The pause before a call is sent again whose server returned `input_required` without questions.
 const LATER: Duration = Duration::from_millis(250);
 
-/// Who wants a call to become a task.
+/// Why a call becomes a task.
 #[derive(Clone, Copy)]
-pub(super) enum Wanted {
-    /// Its server.
+pub(super) enum TaskCause {
+    /// Its server wishes it.
     ByServer(TaskWish),
-    /// The clock: it has run for long.
+    /// It has run for too long.
     ByTime,
 }
 
-/// A task on its way into the store.
-pub(super) type Becoming = BoxFuture<Result<Begun, Error>>;
+/// A task that is being written to the store.
+pub(super) type Becoming = BoxFuture<Result<BegunTask, Error>>;
 
-impl Work {
-    /// Puts a wish before the attempt of the moment; `Err` if it is clear what comes of it.
+impl ActiveCall {
+    /// Passes a wish to the current attempt. `Err` if its outcome is known at once.
     pub(super) fn wish(&self, wish: TaskWish) -> Result<oneshot::Receiver<Result<Became, RpcError>>, Became> {
         let mut state = self.state.lock();
         if state.task.is_some() {
@@ -77,18 +79,18 @@ impl Work {
         self.state.lock().task.clone()
     }
 
-    /// Makes a task of the call, with the questions that no attempt was given yet. `None` if the attempt is not the
-    /// one of the moment any more, or there is an answer already.
+    /// Turns the call into a task, together with its open questions. `None` if the attempt is no longer the current
+    /// one, or the call has a reply.
     pub(super) fn adopt(
         &self,
-        turn: u64,
-        begun: Begun,
+        generation: u64,
+        begun: BegunTask,
         request: &Request,
-        listed: Listed,
-    ) -> Option<(Arc<Live>, Vec<Wish>)> {
+        listed: ListGuard,
+    ) -> Option<(Arc<LiveTask>, Vec<Wish>)> {
         let (live, asked, wishes) = {
             let mut state = self.state.lock();
-            if state.turn != turn || state.is_over || state.outcome.is_some() {
+            if state.generation != generation || state.is_over || state.outcome.is_some() {
                 return None;
             }
             let live = begun.keep();
@@ -97,7 +99,7 @@ impl Work {
             state.asked_at = None;
             (live, std::mem::take(&mut state.asked), std::mem::take(&mut state.wishes))
         };
-        for Asked { question, answer } in asked {
+        for OpenQuestion { question, answer } in asked {
             live.ask(question, answer);
         }
         self.room.notify_waiters();
@@ -109,7 +111,7 @@ impl Work {
         loop {
             let more = self.room.notified();
             tokio::pin!(more);
-            // Before it is looked at, so that it is not missed.
+            // Registered before the check, so that no change is missed.
             more.as_mut().enable();
             if let Some(task) = self.task() {
                 return task;
@@ -118,13 +120,13 @@ impl Work {
         }
     }
 
-    /// Whose tasks the call can be about.
+    /// The owner and the endpoint of the call, and of the tasks that it may use.
     pub(super) fn whose(&self) -> Whose {
         Whose { owner: self.caller.principal.clone(), route: self.fanout.route().clone() }
     }
 
-    /// Resolves when the call is ended from outside.
-    pub(super) async fn ended(&self) -> End {
+    /// Resolves when a drain or stop ends the call.
+    pub(super) async fn ended(&self) -> ForcedEnd {
         std::future::poll_fn(|cx| {
             let mut state = self.state.lock();
             match state.end {
@@ -140,7 +142,7 @@ impl Work {
 }
 
 impl Run {
-    /// When a call of a client that knows tasks has run for so long that it becomes one by itself.
+    /// When the call becomes a task because of its run time. `None` if its client does not support tasks.
     pub(super) fn task_at(&self) -> Option<Instant> {
         let after = self.inner.tasks()?.limits().after?;
         let knows_tasks = self.work.state.lock().attempt.meta.capabilities.has(&Capability::TASKS);
@@ -148,13 +150,13 @@ impl Run {
         may.then(|| self.began + after)
     }
 
-    /// Grants the wish that the call becomes a task. `Ready` with the answer to the attempt, or with nothing if the
-    /// call stays what it was.
-    pub(super) fn poll_wishes(&mut self, wish: Wanted, cx: &mut Context<'_>) -> Poll<Option<Turn>> {
+    /// Turns the call into a task. `Ready` with the answer to the attempt, or with `None` if the call does not become a
+    /// task.
+    pub(super) fn poll_wishes(&mut self, wish: TaskCause, cx: &mut Context<'_>) -> Poll<Option<AttemptStep>> {
         let (tasks, wish, params) = match wish {
-            Wanted::ByServer(wish) => (self.inner.kept_tasks(self.work.fanout.route()), wish, None),
-            Wanted::ByTime => {
-                // The server's time is the same as if its client waited.
+            TaskCause::ByServer(wish) => (self.inner.kept_tasks(self.work.fanout.route()), wish, None),
+            TaskCause::ByTime => {
+                // The server gets as much time as if the client waited.
                 let ttl = Some(self.work.limits.max_request_time);
                 (self.inner.tasks(), TaskWish { ttl, poll: None }, self.work.request.params.clone())
             }
@@ -180,8 +182,8 @@ impl Run {
         })
     }
 
-    fn deny(&mut self, answer: &Result<Became, RpcError>) -> Option<Turn> {
-        // It is not tried again.
+    fn deny(&mut self, answer: &Result<Became, RpcError>) -> Option<AttemptStep> {
+        // Do not try again because of the run time.
         self.task_at = None;
         let wishes = std::mem::take(&mut self.work.state.lock().wishes);
         for wish in wishes {
@@ -190,12 +192,12 @@ impl Run {
         None
     }
 
-    fn become_task(&mut self, begun: Begun) -> Option<Turn> {
-        // Before this attempt ends, or a shutdown could find nothing to wait for.
-        let listed = self.inner.list_task(&self.work, self.turn);
-        let (live, wishes) = self.work.adopt(self.turn, begun, &self.request, listed)?;
+    fn become_task(&mut self, begun: BegunTask) -> Option<AttemptStep> {
+        // Added to the list before this attempt ends, so that a shutdown always finds the call.
+        let listed = self.inner.list_task(&self.work, self.generation);
+        let (live, wishes) = self.work.adopt(self.generation, begun, &self.request, listed)?;
         self.inner.unpark(&self.work);
-        // If a task goes on with it already, that was woken.
+        // If a runtime task already runs the call, `adopt` has woken it.
         if let Some(reply) = self.hand_over() {
             let task = Tasked { live: Arc::clone(&live), request: self.request.clone() };
             self.inner.carry_out(&self.work, task, reply);
@@ -208,27 +210,32 @@ impl Run {
     }
 }
 
-impl Inner {
-    /// Carries out a call that has become a task.
-    pub(super) fn carry_out(self: &Arc<Self>, work: &Arc<Work>, task: Tasked, reply: BoxFuture<Reply>) {
+impl ExchangesInner {
+    /// Spawns the rest of a call that has become a task.
+    pub(super) fn carry_out(self: &Arc<Self>, work: &Arc<ActiveCall>, task: Tasked, reply: BoxFuture<Reply>) {
         self.tasks.spawn(Arc::clone(self).carried_out(Arc::clone(work), task, reply));
     }
 
-    /// Carries out a call that has become a task, until its end is in the store.
-    pub(super) async fn carried_out(self: Arc<Self>, work: Arc<Work>, task: Tasked, reply: BoxFuture<Reply>) {
+    /// Runs a call that has become a task, until its end is in the store.
+    pub(super) async fn carried_out(
+        self: Arc<Self>,
+        work: Arc<ActiveCall>,
+        task: Tasked,
+        reply: BoxFuture<Reply>,
+    ) {
         let Tasked { live, request } = task;
-        // A shutdown waits for it, and then ends it.
+        // While it is in the list, a shutdown waits for it, and then ends it.
         let listed = work.state.lock().listed.take();
         self.ends(&work);
         let reply = self.answered_by_client(&work, &live, reply);
         let mut reply = AssertUnwindSafe(Box::pin(reply)).catch_unwind();
-        let failed = |reason, message: &'static str| task::End::Failed(RpcError::of(reason, message));
+        let failed = |reason, message: &'static str| task::TaskEnd::Failed(RpcError::of(reason, message));
         let (end, is_cut_off) = tokio::select! {
             reply = &mut reply => (self.outcome(&work, &request, reply.unwrap_or_else(|_| Err(panicked(&work)))), false),
-            () = live.unwanted() => (task::End::Cancelled, true),
+            () = live.unwanted() => (task::TaskEnd::Cancelled, true),
             end = work.ended() => {
-                if end == End::ComeBack {
-                    // The record says that it is under way, and the next process that is asked for it goes on.
+                if end == ForcedEnd::ComeBack {
+                    // The record in the store has no end, so the next process starts the call when a client polls.
                     work.close();
                     return;
                 }
@@ -239,27 +246,27 @@ impl Inner {
         work.close();
         let last_words = async {
             if is_cut_off {
-                // The server should hear it before it is cut off.
-                drop(tokio::time::timeout(LAST_WORDS, &mut reply).await);
+                // The server should notice the cancellation before its future is dropped.
+                drop(tokio::time::timeout(CANCEL_GRACE, &mut reply).await);
             }
-            // What it holds is not kept while the store takes its time. Should it panic, its end is kept all the same.
+            // Dropped now, so that its memory is free while the store writes. The end is written even if this panics.
             if std::panic::catch_unwind(AssertUnwindSafe(|| drop(reply))).is_err() {
                 panicked(&work);
             }
         };
-        // Whatever the server's own affair is by now: this one is kept here.
+        // This task is kept here, even if the server keeps its own tasks by now.
         if let Some(tasks) = self.tasks() {
             tokio::join!(tasks.settle(&live, end), last_words);
         }
         drop(listed);
     }
 
-    /// The reply to the call of a task. Where the server asks for input by its result, the questions wait for the client
-    /// to come for them, and the call is sent again with the answers.
+    /// The reply to the call of a task. If the server returns `input_required`, the task shows the questions until the
+    /// client answers them, and the call is sent again with the answers.
     async fn answered_by_client(
         self: &Arc<Self>,
-        work: &Arc<Work>,
-        live: &Live,
+        work: &Arc<ActiveCall>,
+        live: &LiveTask,
         reply: BoxFuture<Reply>,
     ) -> Reply {
         let mut result = reply.await?;
@@ -285,22 +292,21 @@ impl Inner {
             let params = work.request.params.clone().unwrap_or(RawJson::EMPTY_OBJECT);
             let params = questions::retry(&params, &answers, wanted.state.as_ref())?;
             let request = Request { params: Some(params), ..work.request.clone() };
-            let stage = Arc::clone(work) as Arc<dyn Stage>;
-            let context = CallContext::staged(stage, &request, work.caller.clone());
+            let client = Arc::clone(work) as Arc<dyn Client>;
+            let context = CallContext::new(client, &request, work.caller.clone());
             result = self.responder.respond(Call { request, context }).await?;
         }
         Err(RpcError::of(Reason::Internal, "The server asked for input too often"))
     }
 
-    /// Carries on the call of a task that an earlier process left: from its beginning if that is safe, and otherwise the
-    /// task has failed.
-    pub(super) fn carry_on(self: &Arc<Self>, live: Arc<Live>) {
+    /// Runs the call of a task again that an earlier process left, if that is safe. Otherwise the task fails.
+    pub(super) fn carry_on(self: &Arc<Self>, live: Arc<LiveTask>) {
         let Whose { owner, route } = live.whose();
         let params = live.params().and_then(|params| RawJson::parse(params.to_owned()));
         let request = Request { id: RequestId::from_text("task"), method: Method::ToolsCall, params };
         let Ok(meta) = Meta::read(request.params.as_ref()) else {
             let end =
-                task::End::Failed(RpcError::of(Reason::Internal, "The call of the task cannot be read"));
+                task::TaskEnd::Failed(RpcError::of(Reason::Internal, "The call of the task cannot be read"));
             let inner = Arc::clone(self);
             self.tasks.spawn(async move {
                 if let Some(tasks) = inner.tasks() {
@@ -309,11 +315,11 @@ impl Inner {
             });
             return;
         };
-        let attempt = Attempt { meta, streams: Streams::No, responses: None, used: Vec::new() };
+        let attempt = ClientAttempt { meta, streams: StreamSupport::No, responses: None, used: Vec::new() };
         let caller = Caller { principal: owner, ..Caller::anonymous("task") };
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (self.fanout.on(route), Arc::clone(&self.limits), self.clock.now());
-        let work = Work::new(number, (request.clone(), caller), attempt, world, Origin::default());
+        let work = ActiveCall::new(number, (request.clone(), caller), attempt, world, CallOrigin::default());
         let task = Tasked { live, request };
         {
             let listed = self.list_task(&work, 1);
@@ -331,16 +337,16 @@ impl Inner {
         self.carry_out(&work, task, reply);
     }
 
-    /// What a task has come to.
-    fn outcome(&self, work: &Work, request: &Request, reply: Reply) -> task::End {
-        let wrong = |message: &'static str| task::End::Failed(RpcError::of(Reason::Internal, message));
+    /// The end of a task, from the reply to its call.
+    fn outcome(&self, work: &ActiveCall, request: &Request, reply: Reply) -> task::TaskEnd {
+        let wrong = |message: &'static str| task::TaskEnd::Failed(RpcError::of(Reason::Internal, message));
         match self.judge(work, request, reply) {
             Ok(result) => match ResultType::of(&result) {
-                ResultType::Complete => task::End::Completed(result.detached()),
+                ResultType::Complete => task::TaskEnd::Completed(result.detached()),
                 ResultType::InputRequired => wrong("The server asked for input where a task cannot"),
                 ResultType::Task | ResultType::Unknown => wrong("The server made a task of a task"),
             },
-            Err(error) => task::End::Failed(error),
+            Err(error) => task::TaskEnd::Failed(error),
         }
     }
 }

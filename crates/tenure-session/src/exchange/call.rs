@@ -1,7 +1,7 @@
-//! One call that is carried out for a client, as the server behind sees it.
+//! One running call, and its state.
 //!
-//! A call outlives an attempt if it asks its client something: the attempt ends with the questions, the call waits,
-//! and goes on with the attempt that brings the answers. So whatever is said goes to the attempt of the moment.
+//! A call outlives an attempt if it asks its client something: the attempt ends with the questions, the call waits, and
+//! goes on with the attempt that brings the answers. So its messages always go to the current attempt.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tenure_protocol::modern::capability::{self, Capability};
 use tenure_protocol::modern::meta::Meta;
-use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::modern::validate::StreamSupport;
 use tenure_protocol::translate::questions::{self, KeyedBy, Question};
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, params};
 use tokio::sync::{Notify, oneshot};
@@ -20,107 +20,108 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::{Resource, Taken};
 use crate::call::{Became, Caller, Fanout, TaskWish};
-use crate::exchange::exchanges::Listed;
+use crate::exchange::exchanges::ListGuard;
 use crate::exchange::limits::ExchangeLimits;
-use crate::exchange::request_state::Parked;
-use crate::kept::Kept;
+use crate::exchange::request_state::ParkedName;
+use crate::kept::CallNote;
 use crate::port::clock::Time;
-use crate::task::Live;
+use crate::task::LiveTask;
 
 /// A call.
-pub(super) struct Work {
+pub(super) struct ActiveCall {
     /// Itself, for futures that outlive a borrow.
     pub(super) me: Weak<Self>,
     pub(super) number: u64,
-    /// As the server gets it; the requests of later attempts differ in their id and in what they bring.
+    /// The request as the server gets it. The requests of later attempts have other ids, states and answers.
     pub(super) request: Request,
     pub(super) caller: Caller,
-    /// Its secret name while it waits for an attempt; made with the first wait.
+    /// Its secret name while it is parked; made when it is parked for the first time.
     pub(super) park: OnceLock<u128>,
     pub(super) started: Time,
     pub(super) fanout: Fanout,
     pub(super) limits: Arc<ExchangeLimits>,
     pub(super) label: OnceLock<Box<str>>,
-    /// Made when somebody asks for it, which few calls do.
+    /// Made on demand, because few calls need it.
     pub(super) cancellation: OnceLock<CancellationToken>,
-    /// Woken when there is room for messages again, when a listen was acknowledged, and when the call became a task.
+    /// Notified when the queue has room again, when a listen was acknowledged, and when the call became a task or is
+    /// over.
     pub(super) room: Notify,
-    /// Whether it may be carried out twice, once that was found out.
+    /// Whether it may run twice, once this is known.
     pub(super) is_repeatable: OnceLock<bool>,
-    /// The call of another process that it takes the place of.
-    pub(super) recovers: Option<Parked>,
-    /// Its client came back for it to another process than the one that began it.
+    /// The parked call of another process that this call replaces.
+    pub(super) recovers: Option<ParkedName>,
+    /// Whether another process began the call, and its client came back to this one.
     pub(super) is_resumed: bool,
-    /// It came too late to be begun by this process: its client is to come back.
+    /// Whether it came too late to be started by this process: its client has to come back.
     pub(super) is_held: bool,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<ActiveCallState>,
 }
 
-/// What changes while a call is carried out.
-pub(super) struct State {
-    /// The attempt of the moment; while the call is parked, the last one.
-    pub(super) attempt: Attempt,
-    /// Counts attempts, so that one that was overtaken notices.
-    pub(super) turn: u64,
-    /// While it waits for the next attempt: until when.
+/// The part of a call that changes.
+pub(super) struct ActiveCallState {
+    /// The current attempt; while the call is parked, the last one.
+    pub(super) attempt: ClientAttempt,
+    /// Counts attempts and reconnects, so that an attempt notices that another one has replaced it.
+    pub(super) generation: u64,
+    /// While it is parked: the time until which it waits for the next attempt.
     pub(super) parked_until: Option<Instant>,
-    /// Nobody waits for it any more, nor ever will.
+    /// The call is answered or withdrawn, and no attempt will wait for it.
     pub(super) is_over: bool,
-    /// What the attempt was not given yet.
-    pub(super) said: VecDeque<Bytes>,
-    pub(super) said_bytes: usize,
-    /// The memory that it takes from the share of the client, with the outcome that waits for the next attempt.
-    said_memory: Option<Taken>,
-    /// The place that it has among the calls of the client that wait.
+    /// Messages that the attempt has not taken yet.
+    pub(super) queue: VecDeque<Bytes>,
+    pub(super) queue_bytes: usize,
+    /// The memory from the client's share for the queue, and for an outcome that waits for the next attempt.
+    queue_memory: Option<Taken>,
+    /// Its permit among the parked calls of the client.
     pub(super) place: Option<Taken>,
-    pub(super) asked: Vec<Asked>,
-    /// When the first and the last of those questions were asked.
+    pub(super) asked: Vec<OpenQuestion>,
+    /// When the first and the last of the open questions were asked.
     pub(super) asked_at: Option<(Instant, Instant)>,
     questions: usize,
     pub(super) progressed: Option<Instant>,
     /// The params of the last report of progress.
     pub(super) reported: Option<RawJson>,
-    /// How far its client has heard of progress from a server that was lost.
+    /// The last progress value that the client got from a lost server.
     pub(super) heard: Option<f64>,
-    /// Capabilities for want of which the client was not asked.
+    /// Capabilities that the client lacks and a question needed.
     pub(super) lacking: Vec<Capability>,
-    /// What came of it, if it is carried out by a task of its own.
+    /// The reply, if the call runs in its own task.
     pub(super) outcome: Option<Reply>,
-    /// An end from outside.
-    pub(super) end: Option<End>,
-    /// Wishes of the server that the call becomes a task, for the attempt of the moment to grant.
+    /// The end that a drain or stop has set.
+    pub(super) end: Option<ForcedEnd>,
+    /// Wishes of the server to turn the call into a task; the current attempt grants them.
     pub(super) wishes: Vec<Wish>,
-    /// The task that it became.
+    /// The task that the call became.
     pub(super) task: Option<Tasked>,
-    /// Keeps that task in the list until whoever carries it out takes over.
-    pub(super) listed: Option<Listed>,
-    /// The note of the attempt of the moment, by which its client can come back.
-    pub(super) kept: Option<Arc<Kept<Work>>>,
-    /// The tasks of ours that a listen hears of.
+    /// Keeps that task in the list until the runtime task that runs it takes over.
+    pub(super) listed: Option<ListGuard>,
+    /// The note of the current attempt, with which its client can come back.
+    pub(super) kept: Option<Arc<CallNote<ActiveCall>>>,
+    /// The ids of our tasks that a listen watches.
     pub(super) watched: Vec<String>,
     /// Whether a listen has been acknowledged.
     pub(super) is_acknowledged: bool,
-    /// Whoever waits for any of this.
+    /// The waker of the current attempt.
     pub(super) waker: Option<Waker>,
 }
 
 /// An attempt of a client at a request.
-pub(super) struct Attempt {
+pub(super) struct ClientAttempt {
     pub(super) meta: Meta,
-    pub(super) streams: Streams,
+    pub(super) streams: StreamSupport,
     /// The answers that it brings.
     pub(super) responses: Option<RawJson>,
-    /// The keys of those that were given to the server. It may ask the same once more, and means to ask.
+    /// The keys of answers that the server already got. If the server uses such a key again, it asks a new question.
     pub(super) used: Vec<String>,
 }
 
-/// A question that waits for its answer.
-pub(super) struct Asked {
+/// A question without an answer yet.
+pub(super) struct OpenQuestion {
     pub(super) question: Question,
     pub(super) answer: oneshot::Sender<Reply>,
 }
 
-/// A wish of the server that the call becomes a task, and who waits for what comes of it.
+/// A wish of the server to turn the call into a task, and the sender for its outcome.
 pub(super) struct Wish {
     pub(super) wish: TaskWish,
     pub(super) answer: oneshot::Sender<Result<Became, RpcError>>,
@@ -129,63 +130,63 @@ pub(super) struct Wish {
 /// A task, and the request of the attempt that was answered with it.
 #[derive(Clone)]
 pub(super) struct Tasked {
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<LiveTask>,
     pub(super) request: Request,
 }
 
-/// How a call ends that does not end by itself.
+/// How a drain or stop ends a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    /// The server takes its leave from a listen.
+pub(super) enum ForcedEnd {
+    /// A listen ends normally.
     Leave,
-    /// The process stops.
+    /// The call fails, because the process stops.
     Interrupt,
-    /// Its client is to come back with the same request: the next process carries it out.
+    /// Its client has to send the same request again: the next process runs it.
     ComeBack,
-    /// Its client is to come back for the rest of its stream: the next process carries it out.
+    /// Its client has to come back for the rest of its stream: the next process runs the call.
     Resume,
 }
 
-/// Where a call comes from, if not from a client's first attempt in this process.
+/// How a call came to this process. The default is a client's first attempt.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Origin {
-    /// The call of another process that it takes the place of.
-    pub(super) recovers: Option<Parked>,
-    /// Its client came back for it to another process than the one that began it.
+pub(super) struct CallOrigin {
+    /// The parked call of another process that it replaces.
+    pub(super) recovers: Option<ParkedName>,
+    /// Whether another process began it, and its client came back to this one.
     pub(super) is_resumed: bool,
-    /// It came too late to be begun by this process.
+    /// Whether it came too late to be started by this process.
     pub(super) is_held: bool,
 }
 
-impl State {
-    /// Whether the client may make us hold so much that it has not read.
+impl ActiveCallState {
+    /// Takes memory for this many unread bytes. False if the client's share does not allow it.
     pub(super) fn may_hold(&mut self, bytes: usize) -> bool {
-        self.said_memory.as_mut().is_none_or(|memory| memory.resize(bytes).is_ok())
+        self.queue_memory.as_mut().is_none_or(|memory| memory.resize(bytes).is_ok())
     }
 
-    /// Counts what the client has not read, whether or not it may be as much: one message may always wait.
-    pub(super) fn count_said(&mut self) {
-        if let Some(memory) = &mut self.said_memory {
-            memory.resize_anyway(self.said_bytes);
+    /// Counts the bytes in the queue, even beyond the client's share: one message is always queued.
+    pub(super) fn count_queue(&mut self) {
+        if let Some(memory) = &mut self.queue_memory {
+            memory.resize_anyway(self.queue_bytes);
         }
     }
 
-    /// Counts an outcome that waits for the next attempt. One that does not fit into the share of the client is lost: a client
-    /// that is away can neither read it nor make room.
+    /// Counts an outcome that waits for the next attempt. An outcome that does not fit into the client's share is
+    /// replaced by an error: a client that is away can neither read it nor make room.
     fn hold(&mut self, outcome: Reply) -> Reply {
         let bytes =
             outcome.as_ref().map_or_else(|error| error.raw().bytes().len(), |result| result.bytes().len());
-        if self.parked_until.is_none() || self.outcome.is_some() || self.may_hold(self.said_bytes + bytes) {
+        if self.parked_until.is_none() || self.outcome.is_some() || self.may_hold(self.queue_bytes + bytes) {
             return outcome;
         }
         let message = "The call has ended, but you hold as much as you may, and its result was not kept";
         Err(Error::new(Reason::TooMuchHeld, message).with("bytes", bytes).to_rpc())
     }
 
-    /// The questions, to be answered by the next attempt. `None` if the server took all of them back.
+    /// Parks the call, and returns the questions for the next attempt. `None` if the server withdrew all of them.
     pub(super) fn questions(&mut self, until: Instant) -> Option<Vec<Question>> {
         self.asked_at = None;
-        self.asked.retain(Asked::is_wanted);
+        self.asked.retain(OpenQuestion::is_wanted);
         if self.asked.is_empty() {
             return None;
         }
@@ -195,22 +196,22 @@ impl State {
     }
 }
 
-impl Work {
+impl ActiveCall {
     pub(super) fn new(
         number: u64,
         (request, caller): (Request, Caller),
-        attempt: Attempt,
+        attempt: ClientAttempt,
         (fanout, limits, started): (Fanout, Arc<ExchangeLimits>, Time),
-        Origin { recovers, is_resumed, is_held }: Origin,
+        CallOrigin { recovers, is_resumed, is_held }: CallOrigin,
     ) -> Arc<Self> {
-        let state = State {
+        let state = ActiveCallState {
             attempt,
-            turn: 1,
+            generation: 1,
             parked_until: None,
             is_over: false,
-            said: VecDeque::new(),
-            said_bytes: 0,
-            said_memory: caller.share().map(|share| share.take_anyway(Resource::Memory, 0)),
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            queue_memory: caller.share().map(|share| share.take_anyway(Resource::Memory, 0)),
             place: None,
             asked: Vec::new(),
             asked_at: None,
@@ -257,7 +258,7 @@ impl Work {
         self.state.lock().is_over
     }
 
-    /// The call goes to another server: progress of which its client has heard is not reported again.
+    /// The call goes to another server: progress that its client already got is not reported again.
     pub(super) fn begins_again(&self) {
         let mut state = self.state.lock();
         let reported = state.reported.take();
@@ -265,7 +266,7 @@ impl Work {
         state.heard = [state.heard, heard].into_iter().flatten().reduce(f64::max);
     }
 
-    /// Nobody waits for it any more: it was answered, or withdrawn.
+    /// Ends the call after it was answered or withdrawn.
     pub(super) fn close(&self) {
         let waiting = {
             let mut state = self.state.lock();
@@ -279,8 +280,8 @@ impl Work {
         self.room.notify_waiters();
     }
 
-    /// Ends it from outside, and says whether there was anything to end.
-    pub(super) fn end(&self, end: End) -> bool {
+    /// Ends the call for a drain or stop. False if it was over before.
+    pub(super) fn end(&self, end: ForcedEnd) -> bool {
         let waker = {
             let mut state = self.state.lock();
             if state.is_over {
@@ -293,13 +294,13 @@ impl Work {
         true
     }
 
-    /// Takes what was said next.
-    pub(super) fn take_said(&self, state: &mut State) -> Option<Bytes> {
-        let said = state.said.pop_front()?;
-        state.said_bytes -= said.len();
-        state.count_said();
+    /// Takes the next message from the queue.
+    pub(super) fn pop_message(&self, state: &mut ActiveCallState) -> Option<Bytes> {
+        let message = state.queue.pop_front()?;
+        state.queue_bytes -= message.len();
+        state.count_queue();
         self.room.notify_waiters();
-        Some(said)
+        Some(message)
     }
 
     /// Whether the call can ask its client anything.
@@ -307,25 +308,25 @@ impl Work {
         matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
     }
 
-    /// Goes on with another attempt, which may bring answers. Those that it brings not, or in a shape that is none,
-    /// are asked for again. Returns the attempt's turn; `None` if the call is over, or has become a task.
-    pub(super) fn resume(&self, mut attempt: Attempt) -> Option<u64> {
+    /// Goes on with another attempt, which may bring answers. Questions without a valid answer are asked again. Returns
+    /// the attempt's generation; `None` if the call is over, or has become a task.
+    pub(super) fn resume(&self, mut attempt: ClientAttempt) -> Option<u64> {
         let mut state = self.state.lock();
-        // Of a task its client hears by asking for it.
+        // The client of a task polls the task instead.
         if state.is_over || state.task.is_some() {
             return None;
         }
-        state.turn += 1;
+        state.generation += 1;
         state.kept = None;
         state.parked_until = None;
-        state.said.clear();
-        state.said_bytes = 0;
-        state.count_said();
+        state.queue.clear();
+        state.queue_bytes = 0;
+        state.count_queue();
         state.progressed = Some(Instant::now());
-        // What an earlier attempt could not do, this one perhaps can.
+        // This attempt may declare capabilities that the earlier one lacked.
         state.lacking.retain(|one| !attempt.meta.capabilities.has(one));
         let asked = std::mem::take(&mut state.asked);
-        for one in asked.into_iter().filter(Asked::is_wanted) {
+        for one in asked.into_iter().filter(OpenQuestion::is_wanted) {
             let responses = attempt.responses.as_ref();
             match responses.and_then(|responses| questions::answer(responses, &one.question.key)) {
                 Some(answer) => {
@@ -338,31 +339,31 @@ impl Work {
         let now = Instant::now();
         state.asked_at = (!state.asked.is_empty()).then_some((now, now));
         state.attempt = attempt;
-        let (turn, waker) = (state.turn, state.waker.take());
+        let (generation, waker) = (state.generation, state.waker.take());
         drop(state);
         wake(waker);
-        // The queue is empty, and whoever waits for that may be waiting since the last attempt.
+        // The queue is empty now, and a sender may have waited for room since the last attempt.
         self.room.notify_waiters();
-        Some(turn)
+        Some(generation)
     }
 
-    /// Goes on with another connection of the same attempt. Returns its turn; `None` if the call is over, waits for the
-    /// next attempt, or has become a task.
-    pub(super) fn reconnect(&self, kept: &Arc<Kept<Self>>) -> Option<u64> {
+    /// Goes on with another connection of the same attempt. Returns its generation; `None` if the call is over, waits
+    /// for the next attempt, or has become a task.
+    pub(super) fn reconnect(&self, kept: &Arc<CallNote<Self>>) -> Option<u64> {
         let mut state = self.state.lock();
         let is_same = state.kept.as_ref().is_some_and(|of_now| Arc::ptr_eq(of_now, kept));
         if state.is_over || state.task.is_some() || state.parked_until.is_some() || !is_same {
             return None;
         }
-        state.turn += 1;
-        let (turn, waker) = (state.turn, state.waker.take());
+        state.generation += 1;
+        let (generation, waker) = (state.generation, state.waker.take());
         drop(state);
-        // The connection of before lets go of the call.
+        // The old connection then leaves the call to the new one.
         wake(waker);
-        Some(turn)
+        Some(generation)
     }
 
-    /// The client did not come back: whoever asked is told so.
+    /// The client did not come back: answers all open questions with an error.
     pub(super) fn give_up(&self) {
         let asked = std::mem::take(&mut self.state.lock().asked);
         for one in asked {
@@ -370,7 +371,7 @@ impl Work {
         }
     }
 
-    /// What came of it, for the attempt of the moment; given back if it is a task by now.
+    /// Stores the reply for the current attempt. Returns it with the task if the call has become one.
     pub(super) fn settle(&self, outcome: Reply) -> Option<(Tasked, Reply)> {
         let waker = {
             let mut state = self.state.lock();
@@ -396,11 +397,11 @@ impl Work {
         let needed = capability::of_question(method, params).map_err(|error| Err(error.to_rpc()))?;
         let mut state = self.state.lock();
         if state.is_over {
-            // Of a task that its handler left behind: there will be no attempt that could bring the answer.
+            // A background job of the handler still asks: no further attempt can bring the answer.
             return Err(Err(client_gone()));
         }
         if let Err(error) = state.attempt.meta.capabilities.require(&needed) {
-            let State { lacking, attempt, .. } = &mut *state;
+            let ActiveCallState { lacking, attempt, .. } = &mut *state;
             lacking.extend(needed.into_iter().filter(|one| !attempt.meta.capabilities.has(one)));
             return Err(Err(error.to_rpc()));
         }
@@ -415,7 +416,8 @@ impl Work {
             live.ask(question, answer);
             return Ok(answered);
         }
-        // A key that the server chose means the same in every attempt, so an answer may be here already.
+        // A key that the server chose means the same question in every attempt, so the attempt may already have the
+        // answer.
         let fresh = keyed == KeyedBy::Server && !state.attempt.used.contains(&question.key);
         let here = state.attempt.responses.as_ref().filter(|_| fresh);
         if let Some(answer) = here.and_then(|responses| questions::answer(responses, &question.key)) {
@@ -425,7 +427,7 @@ impl Work {
         while state.asked.iter().any(|other| other.question.key == question.key) {
             question.key.push('\'');
         }
-        state.asked.push(Asked { question, answer });
+        state.asked.push(OpenQuestion { question, answer });
         let now = Instant::now();
         state.asked_at = Some((state.asked_at.map_or(now, |(first, _)| first), now));
         let waker = state.waker.take();
@@ -435,19 +437,19 @@ impl Work {
     }
 }
 
-impl Asked {
-    /// Whether whoever asked still waits for the answer.
+impl OpenQuestion {
+    /// Whether the asker still waits for the answer.
     fn is_wanted(&self) -> bool {
         !self.answer.is_closed()
     }
 }
 
-/// The answer to a question that nobody can answer any more.
+/// The error for a question whose client is gone.
 pub(super) fn client_gone() -> RpcError {
     RpcError::of(Reason::ClientGone, "The client went away before it answered")
 }
 
-/// Never under the lock of the one that it wakes.
+/// Wakes a waiting attempt. The caller must not hold the lock of the call's state.
 pub(super) fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();

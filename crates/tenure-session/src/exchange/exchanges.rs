@@ -1,4 +1,6 @@
-//! All exchanges of a process: admitted, carried out, waiting, ended.
+//! Owns all exchanges of a process: admits requests, starts their calls, and drains and stops them.
+//!
+//! In: checked requests with their callers. Out: an [`ExchangeAnswer`] for each.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +12,7 @@ use parking_lot::Mutex;
 use tenure_protocol::modern::capability;
 use tenure_protocol::modern::meta::Level;
 use tenure_protocol::modern::result::Caching;
-use tenure_protocol::modern::validate::{Checked, Streams};
+use tenure_protocol::modern::validate::{Checked, StreamSupport};
 use tenure_protocol::translate::notifications::Filter;
 use tenure_protocol::{Eras, Error, Method, Reason, Request};
 use tokio::sync::Notify;
@@ -19,13 +21,13 @@ use tokio_util::task::TaskTracker;
 use super::limits::ExchangeLimits;
 use crate::backend::{Call, Responder};
 use crate::budget::{Resource, Share, Taken};
-use crate::call::{CallContext, Caller, Fanout, Listener, News, Stage};
-use crate::exchange::attempt::{Answer, Run, Source};
-use crate::exchange::call::{Attempt, End, Origin, Work};
+use crate::call::{CallContext, Caller, Client, Fanout, News, NewsListener};
+use crate::exchange::attempt::{ExchangeAnswer, Run, Source};
+use crate::exchange::call::{ActiveCall, CallOrigin, ClientAttempt, ForcedEnd};
 use crate::exchange::finish;
-use crate::exchange::hand_over::{Admission, Hints};
+use crate::exchange::hand_over::{ExchangeAdmission, RepeatHints};
 use crate::exchange::header_schemas::Catalog;
-use crate::exchange::request_state::{self, Bound, Brought, Held, Opened};
+use crate::exchange::request_state::{self, Bound, Brought, OpenedState, SealedContent};
 use crate::id::Route;
 use crate::kept::KeptCalls;
 use crate::port::clock::Clock;
@@ -33,30 +35,30 @@ use crate::port::seal::Seal;
 use crate::supervise::Loops;
 use crate::task::Tasks;
 
-/// All exchanges of a process, as one of its endpoints sees them. Cheap to clone.
+/// All exchanges of a process, for one of its endpoints. Cheap to clone.
 #[derive(Clone)]
-pub struct Exchanges(pub(super) Arc<Inner>, pub(super) Route);
+pub struct Exchanges(pub(super) Arc<ExchangesInner>, pub(super) Route);
 
-/// What exchanges are made of.
+/// The parts that [`Exchanges`] are made of.
 #[expect(missing_debug_implementations, reason = "its parts are ports without one")]
-pub struct Parts {
-    /// The server behind.
+pub struct ExchangeParts {
+    /// The server.
     pub responder: Arc<dyn Responder>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Bounds and timeouts.
     pub limits: ExchangeLimits,
-    /// Seals what clients carry from one attempt to the next.
+    /// Seals the data that clients carry from one attempt to the next.
     pub seal: Arc<dyn Seal>,
-    /// News to all who use the server.
+    /// Distributes news to all clients of the server.
     pub fanout: Fanout,
-    /// What the endpoint serves.
+    /// The eras that the endpoint serves.
     pub eras: Eras,
-    /// What becomes of the caching that the server allows.
+    /// How the server's caching hints are passed on.
     pub caching: Caching,
 }
 
-pub(super) struct Inner {
+pub(super) struct ExchangesInner {
     pub(super) responder: Arc<dyn Responder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: Arc<ExchangeLimits>,
@@ -67,46 +69,46 @@ pub(super) struct Inner {
     pub(super) fanout: Fanout,
     /// One of the stages below.
     pub(super) stage: AtomicU8,
-    /// Attempts that are being answered, listens among them.
+    /// Running attempts, including listens.
     pub(super) running: AtomicUsize,
-    /// Listens alone.
+    /// Running listens.
     pub(super) listening: AtomicUsize,
     pub(super) numbers: AtomicU64,
-    /// Tells this process from others, in which other calls wait.
+    /// A random number for this process, to recognize the states of its own parked calls.
     pub(super) process: u64,
-    /// Attempts that had to wait for something, by the number of the call and their turn, and calls that became tasks,
-    /// by that of the attempt that made one and a mark.
-    pub(super) listed: Mutex<HashMap<(u64, u64), Weak<Work>>>,
-    /// Woken when nothing is running any more, and from the beginning of the end whenever less is.
+    /// Attempts that had to wait at least once, by the number and the generation of their call, and calls that became
+    /// tasks, by the same pair with a mark.
+    pub(super) listed: Mutex<HashMap<(u64, u64), Weak<ActiveCall>>>,
+    /// Notified when the last attempt ends, and during a drain or stop whenever the number of attempts falls.
     pub(super) idle: Notify,
-    pub(super) parked: Mutex<HashMap<u128, Arc<Work>>>,
+    pub(super) parked: Mutex<HashMap<u128, Arc<ActiveCall>>>,
     pub(super) tasks: TaskTracker,
     pub(super) loops: Loops,
     kept_tasks: OnceLock<Tasks>,
-    pub(super) kept_calls: OnceLock<Arc<KeptCalls<Work>>>,
-    /// Another process has the socket already, and follows.
+    pub(super) kept_calls: OnceLock<Arc<KeptCalls<ActiveCall>>>,
+    /// Another process has the socket already, and takes over.
     pub(super) is_followed: AtomicBool,
-    /// Which tools may be called twice, as far as their servers were asked because this process leaves.
-    pub(super) hints: Mutex<Hints>,
+    /// The tools that may be called twice. The servers are asked only when this process leaves.
+    pub(super) hints: Mutex<RepeatHints>,
 }
 
-/// Everything is taken.
+/// Every request is accepted.
 pub(super) const OPEN: u8 = 0;
-/// Calls that may not be carried out twice are not begun any more, if their clients can come back; everything else is.
+/// A call that must not run twice is held if its client can come back; all other requests are accepted.
 pub(super) const FINISHING: u8 = 1;
-/// Calls whose clients can come back are not begun any more; everything else is taken.
+/// Calls whose clients can come back are held; other calls are refused; other requests are accepted.
 pub(super) const LEAVING: u8 = 2;
-/// Clients are told to come back; nothing else is taken.
+/// Calls whose clients can come back are held, and `tasks/get` is accepted; all other requests are refused.
 pub(super) const LEFT: u8 = 3;
-/// Nothing is taken.
+/// Every request is refused.
 const DRAINING: u8 = 4;
-/// Nothing is taken, and what is left ends.
+/// Every request is refused, and the remaining calls are ended.
 const STOPPING: u8 = 5;
 
-/// How much is going on.
+/// The numbers of exchanges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tallies {
-    /// Attempts that are being answered now, listens among them.
+pub struct ExchangeTallies {
+    /// Running attempts, including listens.
     pub running: usize,
     /// Calls that wait for their client to come back with answers.
     pub parked: usize,
@@ -116,9 +118,9 @@ pub struct Tallies {
 
 impl Exchanges {
     /// Starts the runtime. Must be called within a tokio runtime.
-    pub fn start(parts: Parts) -> Self {
+    pub fn start(parts: ExchangeParts) -> Self {
         parts.responder.begin(parts.fanout.clone());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(ExchangesInner {
             responder: parts.responder,
             clock: parts.clock,
             limits: Arc::new(parts.limits),
@@ -142,20 +144,20 @@ impl Exchanges {
             is_followed: AtomicBool::new(false),
             hints: Mutex::default(),
         });
-        let listener: Weak<dyn Listener> = Arc::downgrade(&(Arc::clone(&inner) as Arc<dyn Listener>));
+        let listener: Weak<dyn NewsListener> = Arc::downgrade(&(Arc::clone(&inner) as Arc<dyn NewsListener>));
         parts.fanout.add(listener);
         let route = parts.fanout.route().clone();
         Self(inner, route)
     }
 
-    /// The same for another endpoint.
+    /// The same exchanges for another endpoint.
     #[must_use]
     pub fn on(&self, route: Route) -> Self {
         Self(Arc::clone(&self.0), route)
     }
 
-    /// Lets calls become tasks that are kept here, unless the server keeps its own. Said once, before the first
-    /// request; the tasks stop with the exchanges.
+    /// Lets calls become tasks that are kept here, unless the server keeps its own. Called once, before the first
+    /// request. The tasks stop together with the exchanges.
     #[must_use]
     pub fn with_tasks(self, tasks: Tasks) -> Self {
         let inner = Arc::downgrade(&self.0);
@@ -169,7 +171,7 @@ impl Exchanges {
         self
     }
 
-    /// What runs in the background.
+    /// The background loops.
     pub fn loops(&self) -> &Loops {
         &self.0.loops
     }
@@ -183,25 +185,25 @@ impl Exchanges {
     ///
     /// # Cancel safety
     /// Dropping it withdraws the request.
-    pub async fn request(&self, checked: Checked, caller: Caller) -> Answer {
+    pub async fn request(&self, checked: Checked, caller: Caller) -> ExchangeAnswer {
         match self.admit(checked, caller) {
             Ok(run) => run.answer().await,
-            Err(error) => Answer::Refused(error),
+            Err(error) => ExchangeAnswer::Refused(error),
         }
     }
 
     fn admit(&self, checked: Checked, caller: Caller) -> Result<Run, Error> {
         let (inner, route) = (&self.0, &self.1);
         let Checked { mut request, meta, params: headers, streams } = checked;
-        // Incremented before the stage is read, so that an end which sets the stage and then reads the count sees this
+        // Incremented before the stage is read, so that a drain which sets the stage and then reads the count sees this
         // request.
-        let running = Running::new(inner, &request.method, caller.share())?;
+        let running = RunningGuard::new(inner, &request.method, caller.share())?;
         let stage = inner.stage.load(Ordering::SeqCst);
-        let may_ask = Work::may_ask(&request.method);
+        let may_ask = ActiveCall::may_ask(&request.method);
         let is_held = match inner.admission(stage, &request, route, &caller.principal, streams) {
-            Admission::Begin => false,
-            Admission::Hold => true,
-            Admission::Refuse => return Err(finish::draining()),
+            ExchangeAdmission::Begin => false,
+            ExchangeAdmission::Hold => true,
+            ExchangeAdmission::Refuse => return Err(finish::draining()),
         };
         if let Some(needed) = capability::of_request(&request) {
             meta.capabilities.require(&[needed])?;
@@ -219,72 +221,72 @@ impl Exchanges {
         if meta.level == Some(Level::Unknown) {
             return Err(Error::new(Reason::InvalidParams, "The log level is none that is known"));
         }
-        let mut attempt = Attempt { meta, streams, responses: None, used: Vec::new() };
+        let mut attempt = ClientAttempt { meta, streams, responses: None, used: Vec::new() };
         let mut recovers = None;
         if may_ask {
             attempt.responses = finish::responses(request.params.as_ref());
             if let Some(state) = request_state::brought(request.params.as_ref())? {
                 let bound = Bound::new(&request, route, &principal);
                 match bound.open(&*inner.seal, &state, inner.clock.now()) {
-                    Opened::Holds(Held::Parked(parked))
+                    OpenedState::Holds(SealedContent::Parked(parked))
                         if parked.process == inner.process && stage != LEFT =>
                     {
                         return inner.resume(parked.name, attempt, request, running);
                     }
-                    Opened::Holds(Held::Parked(parked)) => {
+                    OpenedState::Holds(SealedContent::Parked(parked)) => {
                         recovers = Some(parked);
                         request.params = finish::with_brought(request.params.as_ref(), &Brought::default());
                     }
-                    Opened::Holds(Held::Again(brought)) => {
+                    OpenedState::Holds(SealedContent::Again(brought)) => {
                         request.params = finish::with_brought(request.params.as_ref(), &brought);
                         attempt.responses = finish::responses(request.params.as_ref());
                     }
-                    Opened::Holds(Held::Text(text)) => {
+                    OpenedState::Holds(SealedContent::Text(text)) => {
                         let params = request.params.as_ref();
                         request.params = params.map(|params| finish::with_state(params, &text));
                     }
-                    Opened::Foreign if inner.responder.keeps_request_states() => {}
-                    Opened::Foreign | Opened::Spent => return Err(request_state::invalid()),
+                    OpenedState::Foreign if inner.responder.keeps_request_states() => {}
+                    OpenedState::Foreign | OpenedState::Spent => return Err(request_state::invalid()),
                 }
             }
         }
         let number = inner.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (inner.fanout.on(route.clone()), Arc::clone(&inner.limits), inner.clock.now());
         let asked = request.clone();
-        let origin = Origin { recovers, is_resumed: false, is_held };
-        let work = Work::new(number, (request.clone(), caller.clone()), attempt, world, origin);
+        let origin = CallOrigin { recovers, is_resumed: false, is_held };
+        let work = ActiveCall::new(number, (request.clone(), caller.clone()), attempt, world, origin);
         let source = if is_held {
             Source::Elsewhere
         } else if recovers.is_some() {
             Source::Here(Box::pin(Arc::clone(inner).recover(Arc::clone(&work))))
         } else {
-            let context = CallContext::staged(Arc::clone(&work) as Arc<dyn Stage>, &request, caller);
+            let context = CallContext::new(Arc::clone(&work) as Arc<dyn Client>, &request, caller);
             let call = Call { request, context };
             let started = std::panic::catch_unwind(AssertUnwindSafe(|| inner.respond(&work, call)));
-            started.map_or(Source::Nobody, Source::Here)
+            started.map_or(Source::Panicked, Source::Here)
         };
         Ok(Run::new(inner, work, asked, (1, source), running))
     }
 
-    /// Takes nothing new, and ends listens and calls that wait for a client. Others go on.
+    /// Refuses new requests, and ends listens and calls that wait for a client. Other calls go on.
     pub fn drain(&self) {
         let _ = self.0.stage.compare_exchange(OPEN, DRAINING, Ordering::SeqCst, Ordering::SeqCst);
         for work in self.0.listed() {
             if work.is_listen() {
-                work.end(End::Leave);
+                work.end(ForcedEnd::Leave);
             }
         }
         let parked = std::mem::take(&mut *self.0.parked.lock());
         for work in parked.into_values() {
-            // One whose client is back is answered like any other.
+            // If its client has come back, the call goes on like any other.
             if work.state.lock().parked_until.is_some() {
                 work.close();
             }
         }
     }
 
-    /// Waits until nothing is going on, or the deadline; then answers what is left with an error. Returns how many
-    /// requests had to be interrupted.
+    /// Waits until all calls have ended, or the deadline; then ends the remaining calls with an error. Returns how many
+    /// calls were interrupted.
     ///
     /// # Cancel safety
     /// Can be called again.
@@ -294,7 +296,7 @@ impl Exchanges {
             loop {
                 let idle = self.0.idle.notified();
                 tokio::pin!(idle);
-                // Registered before the count is read, so that the last one's end is not missed.
+                // Registered before the count is read, so that the last end is not missed.
                 idle.as_mut().enable();
                 if self.0.running.load(Ordering::SeqCst) == 0 && self.0.listed.lock().is_empty() {
                     return;
@@ -303,29 +305,29 @@ impl Exchanges {
             }
         };
         drop(tokio::time::timeout(grace, idle).await);
-        // Those that are not listed now find out when they begin to wait.
+        // Attempts that are not listed yet see the stage when they begin to wait.
         self.0.stage.store(STOPPING, Ordering::SeqCst);
         let mut left = self.0.listed();
-        left.retain(|work| work.end(End::Interrupt));
+        left.retain(|work| work.end(ForcedEnd::Interrupt));
         self.0.stop_tasks().await;
         self.0.stop_noting().await;
         left.len()
     }
 
-    /// Lets the server behind go of what it keeps for requests to come. To be said when everything is shut down,
-    /// sessions too: they may use the same server.
+    /// Closes the server's responder. Called after everything is shut down, sessions too, because they may use the same
+    /// server.
     ///
     /// # Cancel safety
-    /// What has begun to end goes on ending.
+    /// As for [`Responder::close`].
     pub async fn close(&self) {
         if tokio::time::timeout(Duration::from_secs(5), self.0.responder.close()).await.is_err() {
-            tracing::warn!("servers behind did not end in time");
+            tracing::warn!("the servers did not end in time");
         }
     }
 
-    /// How much is going on.
-    pub fn tallies(&self) -> Tallies {
-        Tallies {
+    /// The numbers of exchanges.
+    pub fn tallies(&self) -> ExchangeTallies {
+        ExchangeTallies {
             running: self.0.running.load(Ordering::Relaxed),
             parked: self.0.parked.lock().len(),
             begun: self.0.numbers.load(Ordering::Relaxed),
@@ -339,12 +341,12 @@ impl std::fmt::Debug for Exchanges {
     }
 }
 
-impl Inner {
-    pub(super) fn listed(&self) -> Vec<Arc<Work>> {
+impl ExchangesInner {
+    pub(super) fn listed(&self) -> Vec<Arc<ActiveCall>> {
         self.listed.lock().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Waits until what runs in the background has ended.
+    /// Waits until the background tasks have ended.
     pub(super) async fn stop_tasks(&self) {
         self.tasks.close();
         if tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await.is_err() {
@@ -355,30 +357,30 @@ impl Inner {
         }
     }
 
-    /// Waits until what is to be noted of calls is in the store.
+    /// Waits until the notes of calls are in the store.
     pub(super) async fn stop_noting(&self) {
         if let Some(calls) = self.kept_calls.get() {
             calls.stop(Duration::from_secs(5)).await;
         }
     }
 
-    /// Enters a call that has to wait, so that it can be ended from outside.
-    pub(super) fn list(self: &Arc<Self>, work: &Arc<Work>, turn: u64) -> Listed {
-        let place = (work.number, turn);
+    /// Adds a call that has to wait to the list, so that a drain or stop can end it.
+    pub(super) fn list(self: &Arc<Self>, work: &Arc<ActiveCall>, generation: u64) -> ListGuard {
+        let place = (work.number, generation);
         self.listed.lock().insert(place, Arc::downgrade(work));
         if self.stage.load(Ordering::SeqCst) != OPEN {
             self.idle.notify_waiters();
         }
-        Listed { inner: Arc::clone(self), place }
+        ListGuard { inner: Arc::clone(self), place }
     }
 
-    /// Enters a call of which an attempt makes a task.
-    pub(super) fn list_task(self: &Arc<Self>, work: &Arc<Work>, turn: u64) -> Listed {
+    /// Adds a call that an attempt turns into a task to the list.
+    pub(super) fn list_task(self: &Arc<Self>, work: &Arc<ActiveCall>, generation: u64) -> ListGuard {
         const TASK: u64 = 1 << 63;
-        self.list(work, turn | TASK)
+        self.list(work, generation | TASK)
     }
 
-    /// The tasks that are kept here, if there are any.
+    /// The tasks that are kept here, if tasks are enabled.
     pub(super) fn tasks(&self) -> Option<&Tasks> {
         self.kept_tasks.get().filter(|tasks| tasks.limits().max > 0)
     }
@@ -393,19 +395,19 @@ impl Inner {
         self.tasks().is_some_and(|tasks| tasks.limits().after.is_some()) || self.kept_tasks(route).is_some()
     }
 
-    /// Ends a call that was listed while all were ended, and says whether it did.
-    pub(super) fn ends(&self, work: &Work) -> bool {
+    /// Ends a call that was added to the list while a drain or stop ended all listed calls. Returns whether it did.
+    pub(super) fn ends(&self, work: &ActiveCall) -> bool {
         match self.stage.load(Ordering::SeqCst) {
-            DRAINING if work.is_listen() => work.end(End::Leave),
-            STOPPING => work.end(End::Interrupt),
+            DRAINING if work.is_listen() => work.end(ForcedEnd::Leave),
+            STOPPING => work.end(ForcedEnd::Interrupt),
             LEFT => work.end(self.end_at_leaving(work)),
             _ => false,
         }
     }
 
-    fn check_listen(&self, request: &Request, streams: Streams) -> Result<(), Error> {
-        if streams == Streams::No {
-            // It would never hear anything, nor that it never will.
+    fn check_listen(&self, request: &Request, streams: StreamSupport) -> Result<(), Error> {
+        if streams == StreamSupport::No {
+            // Without a stream the listen could not report anything.
             return Err(Error::new(Reason::NotAcceptable, "Accept must list text/event-stream"));
         }
         let broken = |_| Error::new(Reason::InvalidParams, "notifications is missing or cannot be read");
@@ -419,7 +421,7 @@ impl Inner {
     }
 }
 
-impl Listener for Inner {
+impl NewsListener for ExchangesInner {
     fn resource_updated(&self, _: &Route, _: &str) {}
 
     fn list_changed(&self, route: &Route, news: News) {
@@ -435,16 +437,20 @@ fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// An attempt as long as it is being answered.
-pub(super) struct Running {
-    inner: Arc<Inner>,
+/// Counts a running attempt. Dropped when the attempt ends.
+pub(super) struct RunningGuard {
+    inner: Arc<ExchangesInner>,
     is_listen: bool,
     _taken: Option<Taken>,
 }
 
-impl Running {
-    /// Listens are counted apart from calls: they last, and a peer with many of them must not keep calls out.
-    pub(super) fn new(inner: &Arc<Inner>, method: &Method, share: Option<Share>) -> Result<Self, Error> {
+impl RunningGuard {
+    /// Listens are counted separately from calls: they last long, and a peer with many listens must not block calls.
+    pub(super) fn new(
+        inner: &Arc<ExchangesInner>,
+        method: &Method,
+        share: Option<Share>,
+    ) -> Result<Self, Error> {
         let is_listen = *method == Method::Listen;
         let running = inner.running.fetch_add(1, Ordering::SeqCst);
         let listening = inner.listening.fetch_add(usize::from(is_listen), Ordering::SeqCst);
@@ -468,7 +474,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         self.inner.running.fetch_sub(1, Ordering::SeqCst);
         self.inner.listening.fetch_sub(usize::from(self.is_listen), Ordering::SeqCst);
@@ -478,13 +484,13 @@ impl Drop for Running {
     }
 }
 
-/// An attempt as long as it stands in the list.
-pub(super) struct Listed {
-    inner: Arc<Inner>,
+/// Keeps an attempt in the list. Dropping it removes the attempt.
+pub(super) struct ListGuard {
+    inner: Arc<ExchangesInner>,
     place: (u64, u64),
 }
 
-impl Drop for Listed {
+impl Drop for ListGuard {
     fn drop(&mut self) {
         let mut listed = self.inner.listed.lock();
         listed.remove(&self.place);

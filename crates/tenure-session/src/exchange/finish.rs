@@ -1,4 +1,4 @@
-//! What a server's reply becomes before a client of the modern era gets it.
+//! Completes a server's reply for a client of the modern era: checks it, seals its state, adds common members.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,18 +12,18 @@ use tenure_protocol::translate::codes::{self, RESOURCE_NOT_FOUND};
 use tenure_protocol::translate::questions::{self, Question};
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError, era};
 
-use crate::exchange::call::Work;
-use crate::exchange::exchanges::Inner;
-use crate::exchange::request_state::{self, Bound, Brought, Held};
+use crate::exchange::call::ActiveCall;
+use crate::exchange::exchanges::ExchangesInner;
+use crate::exchange::request_state::{self, Bound, Brought, SealedContent};
 use crate::exchange::task_requests;
 use crate::id::Route;
 
-impl Inner {
-    /// The reply as far as it depends on how the call went.
-    pub(super) fn judge(&self, work: &Work, request: &Request, reply: Reply) -> Reply {
+impl ExchangesInner {
+    /// Checks the reply with what is known of the call.
+    pub(super) fn judge(&self, work: &ActiveCall, request: &Request, reply: Reply) -> Reply {
         let lacking = std::mem::take(&mut work.state.lock().lacking);
         let reply = match reply {
-            // Most probably for want of the answer that it did not get.
+            // The server most probably failed because a question could not be asked.
             Err(_) if !lacking.is_empty() => return Err(capability::missing(&lacking).to_rpc()),
             Ok(result) if !lacking.is_empty() && is_error(&result) => {
                 return Err(capability::missing(&lacking).to_rpc());
@@ -45,9 +45,10 @@ impl Inner {
         }
     }
 
-    /// A server's own wish for input: only what the client can answer, and with its state sealed.
-    fn wanted(&self, work: &Work, request: &Request, result: &RawJson) -> Reply {
-        if !Work::may_ask(&request.method) {
+    /// An `input_required` result from the server: checks that the client can answer the questions, and seals the
+    /// state.
+    fn wanted(&self, work: &ActiveCall, request: &Request, result: &RawJson) -> Reply {
+        if !ActiveCall::may_ask(&request.method) {
             let message = "The server asked for input where none can be given";
             return Err(RpcError::of(Reason::Internal, message));
         }
@@ -60,11 +61,12 @@ impl Inner {
             state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is no text"))?;
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
-        let sealed = bound.seal(&*self.seal, &Held::Text(state), expires).map_err(|error| error.to_rpc())?;
+        let sealed =
+            bound.seal(&*self.seal, &SealedContent::Text(state), expires).map_err(|error| error.to_rpc())?;
         Ok(set(result, "requestState", &object::quoted(&sealed)))
     }
 
-    /// The reply with what every answer carries.
+    /// Adds the members that every answer has.
     pub(super) fn complete(&self, route: &Route, request: &Request, reply: Reply) -> Reply {
         let mut result = reply?;
         let method = &request.method;
@@ -82,13 +84,13 @@ impl Inner {
     }
 }
 
-impl Work {
+impl ActiveCall {
     /// Checks that the client declares what it needs to answer questions that the server put into a result.
     pub(super) fn can_be_asked(&self, questions: &[Question]) -> Result<(), RpcError> {
         let mut needed: Vec<Capability> = Vec::new();
         for question in questions {
             let needs = capability::of_question(&question.method, question.params.as_ref());
-            // An unknown question is the server's fault, and not a method that the client does not know.
+            // An unknown question is an error of the server, so the client must not get "method not found".
             let odd = |error: Error| RpcError::of(Reason::Internal, error.to_string());
             needed.extend(needs.map_err(odd)?);
         }
@@ -97,7 +99,7 @@ impl Work {
     }
 }
 
-/// The object with a member of another value.
+/// The object with this member set to another value.
 pub(super) fn set(object: &RawJson, name: &'static str, value: &str) -> RawJson {
     let Some(mut members) = Object::read(object::text(object)) else { return object.clone() };
     members.set(name, Cow::Borrowed(value));
@@ -109,7 +111,7 @@ fn is_error(result: &RawJson) -> bool {
     members::find(result.bytes(), "isError").value().is_some_and(|value| value.get() == "true")
 }
 
-/// Codes of sessions that this era does not have.
+/// Translates error codes that only the legacy era has.
 fn said_in_this_era(request: &Request, error: RpcError) -> RpcError {
     match error.code() {
         RESOURCE_NOT_FOUND | -32099..=-32023 => codes::to_modern(request.params.as_ref(), &error),
@@ -122,14 +124,13 @@ pub(super) fn with_state(params: &RawJson, text: &str) -> RawJson {
     set(params, "requestState", &object::quoted(text))
 }
 
-/// What the params of an attempt bring from earlier ones.
+/// The state and the answers in the params of an attempt.
 pub(super) fn brought(params: Option<&RawJson>) -> Brought {
     let state = request_state::brought(params).ok().flatten();
     Brought { state, responses: responses(params).map(|answers| object::text(&answers).to_owned()) }
 }
 
-/// The params of an attempt with what an earlier one had brought in place of its state. Answers that it brings itself
-/// count.
+/// The params of an attempt with the state and the answers of an earlier attempt. Answers of its own take precedence.
 pub(super) fn with_brought(params: Option<&RawJson>, brought: &Brought) -> Option<RawJson> {
     let Some(mut members) = Object::read(object::text(params?)) else { return params.cloned() };
     match &brought.state {
@@ -146,7 +147,7 @@ pub(super) fn with_brought(params: Option<&RawJson>, brought: &Brought) -> Optio
     Some(RawJson::trusted(written))
 }
 
-/// The answers that a request brings; what is no object is none.
+/// The answers in a request's params, if they are an object.
 pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
     let params = params?;
     static MENTIONED: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("inputResponses"));
@@ -157,7 +158,7 @@ pub(super) fn responses(params: Option<&RawJson>) -> Option<RawJson> {
     object::is_object(value.get()).then(|| object::part(params, value.get()))
 }
 
-/// The error for a server that takes nothing new.
+/// The error for a request during a drain.
 pub(super) fn draining() -> Error {
     Error::new(Reason::Draining, "The server is shutting down")
 }

@@ -1,4 +1,7 @@
-//! An answer in several messages, on its way to the client.
+//! The stream of an answer: its messages, its event id, and its response.
+//!
+//! In: an attempt ([`Run`]) or fixed items. Out: [`FlowItem`]s for the client. Notes the response in the store before
+//! the client gets it.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
@@ -6,29 +9,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::exchange::attempt::{Run, Turn};
+use crate::exchange::attempt::{AttemptStep, Run};
 use crate::port::BoxFuture;
 
-/// How long an answer waits for the store to note it. After that it is given to the client, who waits for it.
+/// How long an answer waits until the store has noted it. After that the client gets it without a note.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// A part of an answer.
+/// One item of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowItem {
-    /// The client can come back with this id if the connection breaks, not sooner than after `retry`.
+    /// If the connection breaks, the client can come back with this id, after the time `retry`.
     Resumable {
-        /// The id of an event without a message.
+        /// The event id. The event has no message.
         id: String,
-        /// How long to wait.
+        /// How long the client should wait.
         retry: Duration,
     },
     /// A message; the response is the last one.
     Message(Bytes),
-    /// The connection ends without the response: the client has to come back for it after this time.
+    /// The connection ends without the response. The client has to come back for it after this time.
     ComeBack(Duration),
 }
 
-/// An answer in several messages, the response being the last. Dropping it before cancels the call.
+/// An answer in several messages; the last one is the response. Dropping it before the response cancels the call.
 #[derive(Debug)]
 pub struct Flow {
     run: Option<Run>,
@@ -36,7 +39,7 @@ pub struct Flow {
     noting: Option<Noting>,
 }
 
-/// The response, until the store has noted it.
+/// A response that is being noted in the store.
 struct Noting {
     noted: BoxFuture<()>,
     response: Option<Bytes>,
@@ -53,7 +56,7 @@ impl Flow {
         Self { run: None, items: items.into_iter().collect(), noting: None }
     }
 
-    /// The next part; `None` after the last one.
+    /// The next item; `None` after the last one.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowItem>> {
         loop {
             if let Some(item) = self.items.pop_front() {
@@ -69,12 +72,12 @@ impl Flow {
                 return Poll::Ready(None);
             };
             match ready!(run.poll(cx)) {
-                Turn::Said(message) => return Poll::Ready(Some(FlowItem::Message(message))),
-                Turn::Done { body, .. } => match run.kept.clone() {
+                AttemptStep::Message(message) => return Poll::Ready(Some(FlowItem::Message(message))),
+                AttemptStep::Done { body, .. } => match run.kept.clone() {
                     None => return Poll::Ready(Some(FlowItem::Message(body))),
                     Some(kept) => {
                         let outcome = body.clone();
-                        // In a task of its own, so that it is noted also if the client hangs up just now.
+                        // In its own task, so that the response is noted even if the client disconnects now.
                         let noted = run.inner.tasks.spawn(async move {
                             drop(tokio::time::timeout(ANSWER_WITHIN, kept.answered(outcome)).await);
                         });
@@ -82,10 +85,10 @@ impl Flow {
                         self.noting = Some(Noting { noted, response: Some(body) });
                     }
                 },
-                Turn::SentAway => return Poll::Ready(run.come_back_later()),
-                Turn::Overtaken => return Poll::Ready(None),
-                // The client has its stream already.
-                Turn::Quiet => {}
+                AttemptStep::SentAway => return Poll::Ready(run.come_back_later()),
+                AttemptStep::Overtaken => return Poll::Ready(None),
+                // The client already has a stream.
+                AttemptStep::Quiet => {}
             }
         }
     }

@@ -1,52 +1,52 @@
-//! How a process leaves its calls to the next one, so that a deploy ends none of them.
+//! Leaves the calls of a process to the next one, so that a deploy does not fail them.
 //!
-//! Calls that cannot be carried out twice are finished, up to a deadline. The clients of the others come back, and
-//! whichever process answers then carries the call out. There are two ways to make a client come back:
+//! Calls that must not run twice are finished, up to a deadline. The clients of all other calls come back, and the
+//! process that then answers runs the call. There are two ways to make a client come back:
 //!
-//! - It is answered `input_required` with a state and no questions, and sends the same request at once. So another process
-//!   has to have the socket already.
-//! - Its stream ends without an answer, after an event with an id. It comes back for the rest of the stream, after a time
-//!   that it was told.
+//! - The client gets `input_required` with a state and no questions, and sends the same request again at once. So
+//!   another process must have the socket already.
+//! - The client's stream ends without an answer, after an event with an id. The client comes back for the rest of the
+//!   stream after the retry time.
 //!
-//! Two steps, since other parts of the process have calls of their own to finish:
+//! There are two steps, because other parts of the process have to finish their calls too:
 //!
-//! 1. [`finish`](crate::exchange::Exchanges::finish): calls that were running are finished. Further calls are served if they may be
-//!    carried out twice, and held otherwise: one that began now could be cut off.
-//! 2. [`leave`](crate::exchange::Exchanges::leave): no further call is begun, what began meanwhile is finished, and the rest is
-//!    told to come back.
+//! 1. [`finish`](crate::exchange::Exchanges::finish): running calls are finished. New calls are served if they may run
+//!    twice, and held otherwise, because a call that starts now could be cut off.
+//! 2. [`leave`](crate::exchange::Exchanges::leave): no new call starts, calls that started during step 1 are finished,
+//!    and the clients of all others are told to come back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::modern::validate::StreamSupport;
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::translate::questions;
 use tenure_protocol::{Method, Request};
 use tokio::time::Instant;
 
-use crate::call::Stage;
-use crate::exchange::attempt::{Run, Turn};
-use crate::exchange::call::{End, Work};
-use crate::exchange::exchanges::{Exchanges, FINISHING, Inner, LEAVING, LEFT, OPEN};
+use crate::call::Client;
+use crate::exchange::attempt::{AttemptStep, Run};
+use crate::exchange::call::{ActiveCall, ForcedEnd};
+use crate::exchange::exchanges::{Exchanges, ExchangesInner, FINISHING, LEAVING, LEFT, OPEN};
 use crate::exchange::finish;
-use crate::exchange::request_state::{Bound, Held};
+use crate::exchange::request_state::{Bound, SealedContent};
 use crate::id::{Principal, Route};
 
-/// How long the last answers may take on their way out.
+/// How long the last answers may take to be sent.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// How long a server may take to say which of its tools may be called twice.
+/// How long a server may take to list the tools that may be called twice.
 const HINTS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tools that may be called twice, by whom they are offered to. `None`: the server did not say.
-pub(super) type Hints = HashMap<(Route, Principal), Option<Vec<String>>>;
+/// The tools that may be called twice, by endpoint and caller. `None`: the server did not answer.
+pub(super) type RepeatHints = HashMap<(Route, Principal), Option<Vec<String>>>;
 
-/// What becomes of a request that comes in.
+/// The decision on a new request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Admission {
-    /// It is carried out.
+pub(super) enum ExchangeAdmission {
+    /// It is started.
     Begin,
     /// It is left to the next process.
     Hold,
@@ -55,13 +55,13 @@ pub(super) enum Admission {
 }
 
 impl Exchanges {
-    /// Another process has the socket, and follows as soon as this one has left.
+    /// Tells this process that another process has the socket, and takes over as soon as this one has left.
     pub fn are_followed(&self) {
         self.0.is_followed.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until every call that runs now and cannot be carried out twice has been answered, or the deadline.
-    /// Meanwhile everything is served that may be carried out twice.
+    /// Waits until every call that runs now and must not run twice has been answered, or the deadline. New requests
+    /// that may run twice are still served.
     ///
     /// # Cancel safety
     /// Can be called again.
@@ -72,8 +72,8 @@ impl Exchanges {
         drop(tokio::time::timeout_at(until, done).await);
     }
 
-    /// Begins no further calls, waits until those that cannot be carried out twice are answered, or the deadline, and
-    /// tells the clients of all others to come back. Returns how many requests had to be interrupted.
+    /// Starts no new calls, waits until the calls that must not run twice are answered, or the deadline, and tells the
+    /// clients of all others to come back. Returns how many calls were interrupted.
     ///
     /// # Cancel safety
     /// Can be called again.
@@ -84,10 +84,10 @@ impl Exchanges {
             loop {
                 let changed = inner.idle.notified();
                 tokio::pin!(changed);
-                // Registered before anything is looked at, so that no change is missed.
+                // Registered before the checks, so that no change is missed.
                 changed.as_mut().enable();
                 inner.finished(|_| true).await;
-                // Attempts that are not listed are being answered at this moment, or begin to wait.
+                // Attempts that are not listed are being answered right now, or are about to be listed.
                 if inner.running.load(Ordering::SeqCst) <= inner.listed.lock().len() {
                     return;
                 }
@@ -99,11 +99,11 @@ impl Exchanges {
         let mut interrupted = 0;
         for work in inner.listed() {
             let end = inner.end_at_leaving(&work);
-            interrupted += usize::from(work.end(end) && end == End::Interrupt);
+            interrupted += usize::from(work.end(end) && end == ForcedEnd::Interrupt);
         }
         let parked = std::mem::take(&mut *inner.parked.lock());
         for work in parked.into_values() {
-            // Its client has the state, and the next process finds out what can be done.
+            // Its client has the state, and the next process decides whether the call can run again.
             if work.state.lock().parked_until.is_some() {
                 work.close();
             }
@@ -115,35 +115,35 @@ impl Exchanges {
     }
 }
 
-impl Inner {
-    /// What becomes of a request at a stage of the end.
+impl ExchangesInner {
+    /// Decides on a new request at a stage of the drain or hand-over.
     pub(super) fn admission(
         &self,
         stage: u8,
         request: &Request,
         route: &Route,
         principal: &Principal,
-        streams: Streams,
-    ) -> Admission {
+        streams: StreamSupport,
+    ) -> ExchangeAdmission {
         if stage == OPEN {
-            return Admission::Begin;
+            return ExchangeAdmission::Begin;
         }
-        let is_call = Work::may_ask(&request.method);
+        let is_call = ActiveCall::may_ask(&request.method);
         let is_followed = self.is_followed.load(Ordering::Relaxed);
-        let is_resumable = streams == Streams::Resumable && self.are_noted();
+        let is_resumable = streams == StreamSupport::Resumable && self.are_noted();
         let can_come_back = is_call && (is_followed || is_resumable);
         match stage {
-            FINISHING if self.is_known_to_be_safe(request, route, principal) => Admission::Begin,
-            FINISHING | LEAVING | LEFT if can_come_back => Admission::Hold,
-            FINISHING => Admission::Begin,
-            LEAVING if !is_call => Admission::Begin,
-            // A client that looks after its task need not notice that a process leaves.
-            LEFT if request.method == Method::TasksGet => Admission::Begin,
-            _ => Admission::Refuse,
+            FINISHING if self.is_known_to_be_safe(request, route, principal) => ExchangeAdmission::Begin,
+            FINISHING | LEAVING | LEFT if can_come_back => ExchangeAdmission::Hold,
+            FINISHING => ExchangeAdmission::Begin,
+            LEAVING if !is_call => ExchangeAdmission::Begin,
+            // So that a client that polls its task does not notice the change of processes.
+            LEFT if request.method == Method::TasksGet => ExchangeAdmission::Begin,
+            _ => ExchangeAdmission::Refuse,
         }
     }
 
-    /// Whether a request may be carried out twice, as far as that is known without asking a server.
+    /// Whether a request is known to be safe to run twice, without asking a server.
     fn is_known_to_be_safe(&self, request: &Request, route: &Route, principal: &Principal) -> bool {
         match params::repeat(&request.method) {
             Repeat::Safe => true,
@@ -157,13 +157,13 @@ impl Inner {
         }
     }
 
-    /// Waits until no call is left that it concerns and that has to be finished here.
-    async fn finished(&self, concerns: impl Fn(&Work) -> bool) {
+    /// Waits until all calls that match `concerns` and have to be finished here are over.
+    async fn finished(&self, concerns: impl Fn(&ActiveCall) -> bool) {
         loop {
             let parked: Vec<_> = self.parked.lock().values().cloned().collect();
             let mut unfinished = Vec::new();
             for work in self.listed().into_iter().chain(parked) {
-                // Found out for all before any is waited for: later there may be no time for it.
+                // Decided for all calls before waiting for any, because later there may be no time to ask a server.
                 if concerns(&work) && self.has_to_be_finished(&work).await {
                     unfinished.push(work);
                 }
@@ -177,7 +177,7 @@ impl Inner {
         }
     }
 
-    async fn has_to_be_finished(&self, work: &Arc<Work>) -> bool {
+    async fn has_to_be_finished(&self, work: &Arc<ActiveCall>) -> bool {
         if work.is_over() || work.is_listen() || work.is_held {
             return false;
         }
@@ -189,10 +189,10 @@ impl Inner {
             };
             let _ = work.is_repeatable.set(is_repeatable);
         }
-        self.end_at_leaving(work) == End::Interrupt
+        self.end_at_leaving(work) == ForcedEnd::Interrupt
     }
 
-    async fn is_hinted(&self, work: &Arc<Work>) -> bool {
+    async fn is_hinted(&self, work: &Arc<ActiveCall>) -> bool {
         let whose = (work.fanout.route().clone(), work.caller.principal.clone());
         let is_asked = self.hints.lock().contains_key(&whose);
         if !is_asked {
@@ -203,26 +203,27 @@ impl Inner {
     }
 
     /// How a call ends when this process leaves.
-    pub(super) fn end_at_leaving(&self, work: &Work) -> End {
+    pub(super) fn end_at_leaving(&self, work: &ActiveCall) -> ForcedEnd {
         let is_followed = self.is_followed.load(Ordering::Relaxed);
         if work.is_listen() {
-            // Clients open another one at once, and some do not outlive that there is no process to open it at.
+            // After a normal end clients open another listen at once, and some fail if no process accepts it. So
+            // without a process that follows, they are told to come back later.
             let comes_back = !is_followed && work.is_resumable() && self.are_noted();
-            return if comes_back { End::Resume } else { End::Leave };
+            return if comes_back { ForcedEnd::Resume } else { ForcedEnd::Leave };
         }
         if !work.may_be_left() {
-            return End::Interrupt;
+            return ForcedEnd::Interrupt;
         }
-        if work.task().is_some() || is_followed && Work::may_ask(&work.request.method) {
-            End::ComeBack
+        if work.task().is_some() || is_followed && ActiveCall::may_ask(&work.request.method) {
+            ForcedEnd::ComeBack
         } else if work.is_resumable() && self.are_noted() {
-            End::Resume
+            ForcedEnd::Resume
         } else {
-            End::Interrupt
+            ForcedEnd::Interrupt
         }
     }
 
-    /// Waits until nothing is being answered.
+    /// Waits until no attempt is running.
     async fn unused(&self) {
         loop {
             let changed = self.idle.notified();
@@ -236,11 +237,11 @@ impl Inner {
     }
 }
 
-impl Work {
-    /// Whether the next process can carry it out anew.
+impl ActiveCall {
+    /// Whether the next process can run it again.
     fn may_be_left(&self) -> bool {
         let is_safe = self.is_held || self.is_repeatable.get() == Some(&true);
-        // The client of a task comes back in any case; its call can be carried on if it was kept.
+        // The client of a task comes back in any case. The next process can run its call if the params were kept.
         is_safe && self.task().is_none_or(|task| task.live.params().is_some())
     }
 
@@ -249,7 +250,7 @@ impl Work {
         loop {
             let more = self.room.notified();
             tokio::pin!(more);
-            // Before it is looked at, so that it is not missed.
+            // Registered before the check, so that no change is missed.
             more.as_mut().enable();
             if self.is_over() {
                 return;
@@ -260,11 +261,11 @@ impl Work {
 }
 
 impl Run {
-    /// Ends the attempt with a state for the next one, which carries the call out from its beginning.
-    pub(super) fn come_back(&mut self) -> Turn {
+    /// Ends the attempt with a state for the next one, which runs the call from its beginning.
+    pub(super) fn come_back(&mut self) -> AttemptStep {
         let held = match self.work.recovers {
-            Some(parked) => Held::Parked(parked),
-            None => Held::Again(finish::brought(self.work.request.params.as_ref())),
+            Some(parked) => SealedContent::Parked(parked),
+            None => SealedContent::Again(finish::brought(self.work.request.params.as_ref())),
         };
         let bound = Bound::new(&self.request, self.work.fanout.route(), &self.work.caller.principal);
         let expires = self.inner.clock.now().after(self.work.limits.ask_timeout);

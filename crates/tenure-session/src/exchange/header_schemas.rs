@@ -1,7 +1,7 @@
-//! Which arguments of which tools stand in headers too, as the tools were last listed.
+//! Remembers which tool arguments also appear in headers, from the latest tool lists.
 //!
-//! Nobody asks the server for it: it is learned from the lists that clients get. A tool that was not listed yet is
-//! not checked; nothing depends on it but whoever routes by headers.
+//! The server is not asked for this: it is learned from the `tools/list` answers to clients. Calls of a tool that was
+//! not listed yet are not checked. The check only matters for proxies that route by headers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,20 +9,20 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tenure_protocol::json::members::{self, Found};
+use tenure_protocol::json::members::{self, MemberLookup};
 use tenure_protocol::modern::header_params::HeaderParams;
 use tenure_protocol::{Error, RawJson, Request, params};
 
 use crate::id::{Principal, Route};
 
-/// Callers whose lists are remembered, and tools of each. More are not checked.
+/// The most callers whose lists are remembered, and the most tools of each. Others are not checked.
 const MAX_CALLERS: usize = 1000;
 const MAX_TOOLS: usize = 1000;
 
-/// The tools with such arguments, by endpoint and caller, since lists may differ between them.
+/// The tools with such arguments, by endpoint and caller, because each may get another list.
 #[derive(Default)]
 pub(super) struct Catalog {
-    /// Whether there is any; nearly no server has one.
+    /// Whether there is any such tool. Almost no server has one, so this makes the common case cheap.
     any: AtomicBool,
     tools: Mutex<HashMap<(Route, Principal), Tools>>,
 }
@@ -51,7 +51,7 @@ impl Catalog {
         let is_first = request
             .params
             .as_ref()
-            .is_none_or(|params| matches!(members::find(params.bytes(), "cursor"), Found::Absent));
+            .is_none_or(|params| matches!(members::find(params.bytes(), "cursor"), MemberLookup::Absent));
         let mut all = self.tools.lock();
         let key = (route.clone(), principal.clone());
         if !all.contains_key(&key) && all.len() >= MAX_CALLERS {
@@ -63,7 +63,7 @@ impl Catalog {
         }
         for tool in list.tools {
             let Ok(Tool { name }) = serde_json::from_str(tool.get()) else { continue };
-            // A tool whose annotations make no sense has none that could be checked.
+            // A tool with invalid annotations is not checked.
             let params = HeaderParams::of_tool(&RawJson::trusted(tool.get().to_owned())).unwrap_or_default();
             if params.is_empty() {
                 tools.remove(&*name);
@@ -92,7 +92,7 @@ impl Catalog {
         params.map_or(Ok(()), |params| params.check(request.params.as_ref(), headers))
     }
 
-    /// The lists of an endpoint changed.
+    /// Forgets the lists of an endpoint, because its tools changed.
     pub(super) fn forget(&self, route: &Route) {
         if self.any.load(Ordering::Relaxed) {
             let mut all = self.tools.lock();

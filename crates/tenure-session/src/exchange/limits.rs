@@ -7,42 +7,42 @@ use crate::limits::{Jitter, Limits, OtherServer};
 /// Every bound and timeout of exchanges.
 #[derive(Clone, Debug)]
 pub struct ExchangeLimits {
-    /// Exchanges that run at once, listens not among them.
+    /// The most exchanges that run at once, without listens.
     pub max_running: usize,
-    /// Listens at once.
+    /// The most listens at once.
     pub max_listens: usize,
-    /// Calls that wait for a client to come back with answers.
+    /// The most calls that wait for their client to come back with answers.
     pub max_parked: usize,
-    /// Messages of one exchange that wait for its reader; beyond it the server has to wait.
+    /// The most unread messages of one exchange; beyond that the server has to wait.
     pub max_waiting: usize,
-    /// Bytes of such messages. One message may always wait, however large.
+    /// The most bytes of such messages. One message is always queued, however large it is.
     pub max_waiting_bytes: usize,
     /// Resources that one listen may watch.
     pub max_subscriptions: usize,
     /// The largest message to a client.
     pub max_event_bytes: usize,
-    /// How long an answer may take before it becomes a stream, of which then at least comments come. Not soon: the
-    /// status of a stream is fixed, so it cannot say any more that a method is not found.
+    /// How long an answer may take before it becomes a stream, which at least sends comments. It should be long: the
+    /// status of a stream is sent at its start, and can no longer report an error such as an unknown method.
     pub stream_after: Duration,
     /// The longest a server may take without reporting progress.
     pub request_timeout: Duration,
     /// The longest a server may take even if it reports progress.
     pub max_request_time: Duration,
-    /// The longest a client may take to come back with answers, and a state in its hands is good for.
+    /// The longest a client may take to come back with answers. A `requestState` is valid for as long.
     pub ask_timeout: Duration,
-    /// How long to wait for further questions after one, so that a client gets them at once.
+    /// How long to wait after a question for further ones, so that the client gets them together.
     pub gather: Duration,
-    /// How long to wait for further questions in all.
+    /// The longest wait for further questions in all.
     pub gather_at_most: Duration,
-    /// Calls that are noted at once, so that their clients can come back for them; 0: none.
+    /// The most calls with a note in the store, so that their clients can come back for them; 0: none.
     pub max_kept: usize,
-    /// How long a client should wait before it comes back for a stream that broke.
+    /// How long a client should wait before it comes back for a broken stream.
     pub retry: Duration,
-    /// The same when the process stops, and no other has its socket.
+    /// The same when the process stops, and no other process has its socket.
     pub stop_retry: Duration,
-    /// By how much both are longer for some calls than for others.
+    /// How much both times vary from call to call.
     pub retry_jitter: Jitter,
-    /// What becomes of a call whose client comes back when another server has taken the place of its own.
+    /// What to do with a call whose client comes back while its endpoint has another server.
     pub other_server: OtherServer,
 }
 

@@ -1,4 +1,6 @@
-//! Listens at servers in this process: who wants to hear of what, fed by what the servers tell all.
+//! Listens at servers in this process.
+//!
+//! In: news that a server sends to all through the [`Fanout`]. Out: the notifications that each listen asked for.
 
 use std::sync::{Arc, Weak};
 
@@ -9,11 +11,11 @@ use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tokio::sync::Notify;
 
 use crate::backend::Call;
-use crate::call::{Fanout, Listener, News};
+use crate::call::{Fanout, News, NewsListener};
 use crate::id::Route;
 
-/// Resources whose change one listen was not told yet, beside those that it named.
-const MAX_UNTOLD: usize = 1000;
+/// The most changed resources that wait for one listen, beside the URIs of its filter.
+const MAX_PENDING: usize = 1000;
 
 /// All listens at one server.
 #[derive(Clone, Debug)]
@@ -21,43 +23,43 @@ pub struct Listens(Arc<Board>);
 
 struct Board {
     route: Route,
-    ears: Mutex<Ears>,
+    table: Mutex<ListenTable>,
 }
 
 #[derive(Default)]
-struct Ears {
+struct ListenTable {
     next: u64,
-    open: HashMap<u64, Arc<Ear>>,
+    open: HashMap<u64, Arc<OpenListen>>,
 }
 
-/// One listen. What it has not been told yet is kept once, however often it happened: news says that something is
-/// different now, and not how often it changed.
-struct Ear {
+/// One listen. A change that was not sent yet is kept once, however often it happened: news says that something has
+/// changed, not how often.
+struct OpenListen {
     filter: Filter,
-    news: Mutex<Untold>,
+    news: Mutex<PendingNews>,
     more: Notify,
 }
 
 #[derive(Default)]
-struct Untold {
+struct PendingNews {
     lists: [bool; 3],
     uris: HashSet<String>,
 }
 
 impl Listens {
-    /// Listens to whatever is told to all who use an endpoint.
+    /// Serves listens from the news of an endpoint.
     pub fn new(fanout: &Fanout) -> Self {
-        let board = Arc::new(Board { route: fanout.route().clone(), ears: Mutex::default() });
-        let listener: Weak<dyn Listener> = Arc::downgrade(&(Arc::clone(&board) as Arc<dyn Listener>));
+        let board = Arc::new(Board { route: fanout.route().clone(), table: Mutex::default() });
+        let listener: Weak<dyn NewsListener> = Arc::downgrade(&(Arc::clone(&board) as Arc<dyn NewsListener>));
         fanout.add(listener);
         Self(board)
     }
 
-    /// Answers a `subscriptions/listen`: acknowledges what a server with these capabilities tells, and tells it until
-    /// the call is dropped.
+    /// Answers a `subscriptions/listen`: acknowledges the news that a server with these capabilities sends, and sends
+    /// it until the call is dropped.
     ///
     /// # Errors
-    /// When the params cannot be read, or the server never tells anything.
+    /// When the params cannot be read, or the server never sends news.
     ///
     /// # Cancel safety
     /// Dropping it ends the listen.
@@ -73,75 +75,78 @@ impl Listens {
             return Err(RpcError::of(Reason::MethodNotFound, "This server has no news to listen to"));
         }
         let filter = wanted.of_session(&introduction);
-        // Open before it is acknowledged: from then on nothing may be missed.
-        let seat = self.seat(filter.clone());
-        let said = |error: tenure_protocol::Error| error.to_rpc();
-        call.context.notify(&Method::Acknowledged, Some(&filter.acknowledgement(id))).await.map_err(said)?;
+        // Opened before it is acknowledged, because after the acknowledgement no news may be missed.
+        let guard = self.open(filter.clone());
+        let to_rpc = |error: tenure_protocol::Error| error.to_rpc();
+        call.context
+            .notify(&Method::Acknowledged, Some(&filter.acknowledgement(id)))
+            .await
+            .map_err(to_rpc)?;
         loop {
-            let more = seat.ear.more.notified();
-            let untold = std::mem::take(&mut *seat.ear.news.lock());
-            for news in News::ALL.into_iter().filter(|news| untold.lists[*news as usize]) {
+            let more = guard.listen.more.notified();
+            let pending = std::mem::take(&mut *guard.listen.news.lock());
+            for news in News::ALL.into_iter().filter(|news| pending.lists[*news as usize]) {
                 call.context
                     .notify(&news.method(), Some(&notifications::to_modern(None, id)))
                     .await
-                    .map_err(said)?;
+                    .map_err(to_rpc)?;
             }
-            for uri in untold.uris {
+            for uri in pending.uris {
                 let params = RawJson::of(&serde_json::json!({ "uri": uri }));
                 let params = notifications::to_modern(Some(&params), id);
-                call.context.notify(&Method::ResourceUpdated, Some(&params)).await.map_err(said)?;
+                call.context.notify(&Method::ResourceUpdated, Some(&params)).await.map_err(to_rpc)?;
             }
             more.await;
         }
     }
 
-    fn seat(&self, filter: Filter) -> Seat {
-        let ear = Arc::new(Ear { filter, news: Mutex::default(), more: Notify::new() });
-        let mut ears = self.0.ears.lock();
-        ears.next += 1;
-        let number = ears.next;
-        ears.open.insert(number, Arc::clone(&ear));
-        Seat { board: Arc::clone(&self.0), number, ear }
+    fn open(&self, filter: Filter) -> ListenGuard {
+        let listen = Arc::new(OpenListen { filter, news: Mutex::default(), more: Notify::new() });
+        let mut table = self.0.table.lock();
+        table.next += 1;
+        let number = table.next;
+        table.open.insert(number, Arc::clone(&listen));
+        ListenGuard { board: Arc::clone(&self.0), number, listen }
     }
 }
 
-/// A listen as long as it lasts.
-struct Seat {
+/// Keeps a listen in the table. Dropping it ends the listen.
+struct ListenGuard {
     board: Arc<Board>,
     number: u64,
-    ear: Arc<Ear>,
+    listen: Arc<OpenListen>,
 }
 
-impl Drop for Seat {
+impl Drop for ListenGuard {
     fn drop(&mut self) {
-        self.board.ears.lock().open.remove(&self.number);
+        self.board.table.lock().open.remove(&self.number);
     }
 }
 
 impl Board {
-    /// Those who listen, so that nobody is told under the lock.
-    fn ears(&self) -> Vec<Arc<Ear>> {
-        self.ears.lock().open.values().cloned().collect()
+    /// A copy of the open listens, so that the lock is not held while they get news.
+    fn listens(&self) -> Vec<Arc<OpenListen>> {
+        self.table.lock().open.values().cloned().collect()
     }
 }
 
-impl Listener for Board {
+impl NewsListener for Board {
     fn resource_updated(&self, route: &Route, uri: &str) {
         if *route != self.route {
             return;
         }
         let params = RawJson::of(&serde_json::json!({ "uri": uri }));
-        for ear in self.ears() {
-            if ear.filter.hears(&Method::ResourceUpdated, Some(&params)) {
-                let mut untold = ear.news.lock();
-                if untold.uris.len() < MAX_UNTOLD {
-                    untold.uris.insert(uri.to_owned());
+        for listen in self.listens() {
+            if listen.filter.hears(&Method::ResourceUpdated, Some(&params)) {
+                let mut pending = listen.news.lock();
+                if pending.uris.len() < MAX_PENDING {
+                    pending.uris.insert(uri.to_owned());
                 } else {
-                    // Parts of what it watches; that the whole changed says as much.
-                    untold.uris.extend(ear.filter.uris.iter().cloned());
+                    // Too many changes wait: report every watched URI as changed.
+                    pending.uris.extend(listen.filter.uris.iter().cloned());
                 }
-                drop(untold);
-                ear.more.notify_one();
+                drop(pending);
+                listen.more.notify_one();
             }
         }
     }
@@ -150,10 +155,10 @@ impl Listener for Board {
         if *route != self.route {
             return;
         }
-        for ear in self.ears() {
-            if ear.filter.hears(&news.method(), None) {
-                ear.news.lock().lists[news as usize] = true;
-                ear.more.notify_one();
+        for listen in self.listens() {
+            if listen.filter.hears(&news.method(), None) {
+                listen.news.lock().lists[news as usize] = true;
+                listen.more.notify_one();
             }
         }
     }
@@ -161,6 +166,6 @@ impl Listener for Board {
 
 impl std::fmt::Debug for Board {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listens").field("open", &self.ears.lock().open.len()).finish_non_exhaustive()
+        f.debug_struct("Listens").field("open", &self.table.lock().open.len()).finish_non_exhaustive()
     }
 }

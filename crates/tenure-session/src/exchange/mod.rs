@@ -1,33 +1,35 @@
-//! The modern era: a request that stands alone, with its response, is an exchange.
+//! The modern era: an exchange is one request without a session, with its response.
 //!
-//! It belongs to no session. What it has to say, and when it is refused, is in [`tenure_protocol::modern`].
+//! [`tenure_protocol::modern`] owns its format and the checks that may refuse it.
 //!
-//! [`Exchanges`] carries requests out: `attempt` says how an attempt ends, `call` is the call and `server_messages` what its server
-//! says and asks, `parked` keeps calls that wait for their clients, `request_state` seals what a client carries to its next
-//! attempt, `listen` serves those who want news, `become_task` lets a call become a task, and `task_requests` answers what
-//! clients then ask. `resume` goes on with calls whose clients come back. `operator` tells operators what is under way. Nothing here knows of sessions.
+//! [`Exchanges`] runs the requests. `attempt` polls one attempt and decides how it ends. `call` is the call, and
+//! `server_messages` its messages and questions to the client. `parked` keeps calls that wait for their clients.
+//! `request_state` seals the data that a client carries to its next attempt. `listen` serves listens. `become_task`
+//! turns a call into a task, and `task_requests` answers requests about tasks. `resume` serves clients that come back
+//! for a broken stream. `hand_over` leaves calls to the next process. `operator` lists the running calls. Nothing here
+//! knows sessions.
 
-mod attempt;
-mod become_task;
-mod call;
 mod exchanges;
+mod attempt;
+mod call;
+mod server_messages;
 mod finish;
 mod flow;
-mod hand_over;
-mod header_schemas;
-mod limits;
-mod listen;
-mod operator;
-mod parked;
-mod repeat;
-pub mod request_state;
 mod resume;
-mod server_messages;
+mod repeat;
+mod hand_over;
+mod parked;
+pub mod request_state;
+mod listen;
+mod become_task;
 mod task_requests;
+mod header_schemas;
+mod operator;
+mod limits;
 
-pub use attempt::Answer;
-pub use exchanges::{Exchanges, Parts, Tallies};
+pub use attempt::ExchangeAnswer;
+pub use exchanges::{ExchangeParts, ExchangeTallies, Exchanges};
 pub use flow::{Flow, FlowItem};
 pub use limits::ExchangeLimits;
 pub use listen::Listens;
-pub use operator::{ExchangeInfo, Standing, WaitsFor};
+pub use operator::{CallStanding, ExchangeInfo, WaitsFor};

@@ -1,93 +1,93 @@
-//! What operators see of exchanges: which are under way, whose they are, and what each waits for.
+//! The list of running calls for operators: the caller of each, and what it waits for.
 //!
-//! Only reads. A call that is answered at once is in no table (see `run`), and so is not seen here either: what is
-//! listed has waited at least once.
+//! Only reads. A call that is answered at once is in no table (see `attempt`), so it does not appear here: every listed
+//! call has waited at least once.
 
 use std::sync::Arc;
 
 use tenure_protocol::{Method, params};
 
-use crate::call::Stage;
-use crate::exchange::call::{State, Work};
+use crate::call::Client;
+use crate::exchange::call::{ActiveCall, ActiveCallState};
 use crate::exchange::exchanges::Exchanges;
 use crate::id::{Principal, Route};
 use crate::port::clock::Time;
 
-/// A call that is under way.
+/// A running call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExchangeInfo {
     /// Its name in logs.
     pub label: String,
-    /// Who asked.
+    /// The caller.
     pub principal: Principal,
     /// The endpoint it came to.
     pub route: Route,
-    /// What was asked.
+    /// The method of the request.
     pub method: Method,
-    /// The tool, if it is a call of one.
+    /// The tool, if it is a tool call.
     pub tool: Option<String>,
     /// When its first attempt came.
     pub started: Time,
-    /// Attempts of its client until now.
+    /// The number of attempts of its client so far.
     pub attempts: u64,
-    /// How it stands with its client.
-    pub standing: Standing,
+    /// Its state towards its client.
+    pub standing: CallStanding,
     /// What it waits for.
     pub waits_for: WaitsFor,
 }
 
-/// How a call stands with its client.
+/// The state of a call towards its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum CallStanding {
     /// An attempt waits for its answer.
     Running,
-    /// The last attempt was answered with questions, and the next has not come.
+    /// The last attempt was answered with questions, and the next one has not come yet.
     Parked,
-    /// Its client comes back for the outcome.
+    /// It is a task: its client polls for the outcome.
     Task,
-    /// It tells its client of changes until one of them has enough.
+    /// It is a listen: it reports changes until one side ends it.
     Listening,
 }
 
 /// What a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitsFor {
-    /// The server behind.
+    /// The server.
     Server,
-    /// The answers of its client to so many questions.
+    /// Its client, to answer questions.
     Client {
-        /// How many.
+        /// The number of questions.
         questions: usize,
     },
-    /// Its client, to read what was said: there is no room for more.
+    /// Its client, to read messages: the queue is full.
     Reader,
     /// News.
     News,
-    /// The next process: its client is to come back.
+    /// The next process: its client has to come back.
     NextProcess,
 }
 
 impl Exchanges {
-    /// Every call of all endpoints that is under way and had to wait, the oldest first.
+    /// All running calls of all endpoints that had to wait, the oldest first.
     pub fn list(&self) -> Vec<ExchangeInfo> {
         let mut works = self.0.listed();
         works.extend(self.0.parked.lock().values().cloned());
-        // One stands in several places while its client is back with answers, or while it becomes a task.
+        // A call is listed several times while its client is back with answers, or while it becomes a task.
         works.sort_by_key(|work| work.number);
         works.dedup_by_key(|work| work.number);
         works.iter().filter_map(info).collect()
     }
 }
 
-fn info(work: &Arc<Work>) -> Option<ExchangeInfo> {
+fn info(work: &Arc<ActiveCall>) -> Option<ExchangeInfo> {
     let (standing, waits_for, attempts) = {
         let state = work.state.lock();
-        // What has become a task goes on when its attempts are over.
+        // A call that has become a task goes on when its attempts are over.
         if state.is_over && state.task.is_none() {
             return None;
         }
         let (standing, waits_for) = stands(work, &state);
-        (standing, waits_for, state.turn)
+        (standing, waits_for, state.generation)
     };
     let request = &work.request;
     Some(ExchangeInfo {
@@ -106,19 +106,19 @@ fn info(work: &Arc<Work>) -> Option<ExchangeInfo> {
     })
 }
 
-fn stands(work: &Work, state: &State) -> (Standing, WaitsFor) {
+fn stands(work: &ActiveCall, state: &ActiveCallState) -> (CallStanding, WaitsFor) {
     if let Some(task) = &state.task {
         let waits_for = match task.live.questions() {
             0 => WaitsFor::Server,
             questions => WaitsFor::Client { questions },
         };
-        return (Standing::Task, waits_for);
+        return (CallStanding::Task, waits_for);
     }
     if state.parked_until.is_some() {
-        return (Standing::Parked, WaitsFor::Client { questions: state.asked.len() });
+        return (CallStanding::Parked, WaitsFor::Client { questions: state.asked.len() });
     }
     let has_no_room =
-        state.said.len() >= work.limits.max_waiting || state.said_bytes >= work.limits.max_waiting_bytes;
+        state.queue.len() >= work.limits.max_waiting || state.queue_bytes >= work.limits.max_waiting_bytes;
     let waits_for = if work.is_held {
         WaitsFor::NextProcess
     } else if has_no_room {
@@ -128,5 +128,5 @@ fn stands(work: &Work, state: &State) -> (Standing, WaitsFor) {
     } else {
         WaitsFor::Server
     };
-    (if work.is_listen() { Standing::Listening } else { Standing::Running }, waits_for)
+    (if work.is_listen() { CallStanding::Listening } else { CallStanding::Running }, waits_for)
 }

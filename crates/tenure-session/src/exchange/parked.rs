@@ -1,10 +1,10 @@
-//! Calls that wait for their clients to come back with answers.
+//! Parked calls: they wait for their clients to come back with answers.
 //!
-//! Such a call is carried out by a task of its own, for as long as its client may take. Its client knows it by a state
-//! that is sealed around its secret name.
+//! A parked call runs in its own runtime task, for as long as its client may take. Its client gets a sealed state with
+//! the secret name of the call.
 //!
-//! Each takes a place from the share of its client, and its outcome takes memory while it waits. If there is no place left,
-//! a call that has waited for long makes room: of the same peer, if that holds as many as it may.
+//! Each parked call takes a permit from the share of its client, and its outcome takes memory while it waits. If no
+//! permit is left, a call that has waited for long is given up: a call of the same peer, if that peer's share is full.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use tenure_protocol::{Error, Reason, Reply, Request, RpcError};
 use tokio::time::Instant;
 
 use crate::budget::{Full, Peer, Resource, Share};
-use crate::call::Stage;
+use crate::call::Client;
 use crate::exchange::attempt::{Run, Source, panicked};
-use crate::exchange::call::{Attempt, Tasked, Work};
-use crate::exchange::exchanges::{Inner, LEAVING, Running};
+use crate::exchange::call::{ActiveCall, ClientAttempt, Tasked};
+use crate::exchange::exchanges::{ExchangesInner, LEAVING, RunningGuard};
 use crate::exchange::finish;
-use crate::exchange::request_state::{self, Bound, Held, Parked as Name};
+use crate::exchange::request_state::{self, Bound, ParkedName, SealedContent};
 use crate::id::Principal;
 use crate::port::BoxFuture;
 
-impl Inner {
-    /// Goes on with a call that waited.
+impl ExchangesInner {
+    /// Goes on with a parked call.
     pub(super) fn resume(
         self: &Arc<Self>,
         name: u128,
-        attempt: Attempt,
+        attempt: ClientAttempt,
         request: Request,
-        running: Running,
+        running: RunningGuard,
     ) -> Result<Run, Error> {
         let work = self.parked.lock().get(&name).cloned().ok_or_else(request_state::invalid)?;
-        let turn = work.resume(attempt).ok_or_else(request_state::invalid)?;
-        Ok(Run::new(self, work, request, (turn, Source::Elsewhere), running))
+        let generation = work.resume(attempt).ok_or_else(request_state::invalid)?;
+        Ok(Run::new(self, work, request, (generation, Source::Elsewhere), running))
     }
 
-    /// Lets a call wait for its client's next attempt. Returns the state that the attempt has to bring.
-    pub(super) fn park(&self, work: &Arc<Work>, request: &Request) -> Result<String, Error> {
+    /// Parks a call until its client's next attempt. Returns the state that the attempt has to bring.
+    pub(super) fn park(&self, work: &Arc<ActiveCall>, request: &Request) -> Result<String, Error> {
         let name = *work.park.get_or_init(|| {
             let mut bytes = [0; 16];
             getrandom::fill(&mut bytes).expect("the system gives random bytes");
@@ -60,16 +60,20 @@ impl Inner {
             given_up
         };
         if let Some(work) = given_up {
-            tracing::debug!(exchange = %work.label(), "made room for others: its client does not come back");
+            tracing::debug!(exchange = %work.label(), "given up to make room: its client did not come back");
             work.close();
         }
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
-        bound.seal(&*self.seal, &Held::Parked(Name { name, process: self.process }), expires)
+        bound.seal(&*self.seal, &SealedContent::Parked(ParkedName { name, process: self.process }), expires)
     }
 
-    /// Takes a place for a call. Returns the call that makes room for it, if none was left.
-    fn make_room(&self, parked: &mut Calls, work: &Arc<Work>) -> Result<Option<Arc<Work>>, Error> {
+    /// Takes a permit for a call. If none was left, removes another call and returns it.
+    fn make_room(
+        &self,
+        parked: &mut ParkedCalls,
+        work: &Arc<ActiveCall>,
+    ) -> Result<Option<Arc<ActiveCall>>, Error> {
         let (limit, share) = (self.limits.max_parked, work.caller.share());
         let full = match &share {
             _ if parked.len() >= limit => Full::InAll,
@@ -83,7 +87,7 @@ impl Inner {
             },
         };
         let among = share.as_ref().map(Share::peer).filter(|_| full == Full::OfPeer);
-        let Some(given_up) = forsaken(parked, among).and_then(|name| parked.remove(&name)) else {
+        let Some(given_up) = call_to_give_up(parked, among).and_then(|name| parked.remove(&name)) else {
             let message = match full {
                 Full::InAll => "Too many calls wait for answers of their clients; try again later",
                 Full::OfPeer => {
@@ -93,22 +97,22 @@ impl Inner {
             return Err(Error::new(Reason::TooManyRequests, message).with("limit", limit));
         };
         given_up.state.lock().place = None;
-        // The place goes from one call to the other, so their number stays the same.
+        // The permit moves from one call to the other, so the number of parked calls stays the same.
         work.state.lock().place = share.map(|share| share.take_anyway(Resource::Parked, 1));
         Ok(Some(given_up))
     }
 
-    pub(super) fn unpark(&self, work: &Work) {
+    pub(super) fn unpark(&self, work: &ActiveCall) {
         if let Some(name) = work.park.get() {
             self.parked.lock().remove(name);
             work.state.lock().place = None;
         }
     }
 
-    /// Carries a call out whose attempt has ended.
-    pub(super) fn go_on(self: &Arc<Self>, work: &Arc<Work>, reply: BoxFuture<Reply>) {
-        let (work, over) = (Arc::clone(work), work.cancellation());
-        let mut parked = Parked { inner: Arc::clone(self), work: Arc::clone(&work), is_task: false };
+    /// Runs a call whose attempt has ended, in its own runtime task.
+    pub(super) fn go_on(self: &Arc<Self>, work: &Arc<ActiveCall>, reply: BoxFuture<Reply>) {
+        let (work, over) = (Arc::clone(work), work.token());
+        let mut parked = ParkedGuard { inner: Arc::clone(self), work: Arc::clone(&work), is_task: false };
         self.tasks.spawn(async move {
             let became = {
                 let mut reply = AssertUnwindSafe(reply).catch_unwind();
@@ -127,7 +131,7 @@ impl Inner {
                     (task, reply)
                 })
             };
-            // After the server's future was dropped, if it is.
+            // The server's future is dropped or moved by now.
             let inner = Arc::clone(&parked.inner);
             parked.is_task = became.is_some();
             drop(parked);
@@ -138,9 +142,9 @@ impl Inner {
     }
 }
 
-/// Carries a call out until it has become a task, or its client has not come back in time.
+/// Runs a parked call until it becomes a task, or its client has not come back in time.
 async fn carried_out(
-    work: &Work,
+    work: &ActiveCall,
     reply: &mut (impl Future<Output = std::thread::Result<Reply>> + Unpin),
 ) -> Option<(Tasked, Option<Reply>)> {
     tokio::select! {
@@ -152,37 +156,37 @@ async fn carried_out(
             }
         }
         () = abandoned(work) => {
-            tracing::debug!(exchange = %work.label(), method = %work.request.method, "its client did not come back");
+            tracing::debug!(exchange = %work.label(), method = %work.request.method, "the client did not come back in time");
             work.give_up();
-            // The server should hear it before it is cut off.
-            drop(tokio::time::timeout(LAST_WORDS, reply).await);
+            // The server should get the error before its future is dropped.
+            drop(tokio::time::timeout(CANCEL_GRACE, reply).await);
             return None;
         }
     }
-    // The answer waits for the client too.
+    // The reply waits for the client too.
     abandoned(work).await;
     None
 }
 
-/// A call as long as its task lasts. That may end with a panic too, of a server that is dropped.
-struct Parked {
-    inner: Arc<Inner>,
-    work: Arc<Work>,
-    /// It has become one that its client asks about, and goes on.
+/// Cleans up when the runtime task of a parked call ends, also by a panic in the server's destructors.
+struct ParkedGuard {
+    inner: Arc<ExchangesInner>,
+    work: Arc<ActiveCall>,
+    /// Whether the call has become a task, and goes on.
     is_task: bool,
 }
 
-impl Drop for Parked {
+impl Drop for ParkedGuard {
     fn drop(&mut self) {
         self.inner.unpark(&self.work);
         if self.is_task {
             return;
         }
-        // For an attempt that came at the last moment.
+        // For an attempt that came back at the last moment.
         let late = Err(RpcError::of(Reason::TimedOut, "The client came back too late"));
         match self.work.settle(late) {
             None => self.work.close(),
-            // It even made a task of the call, of which its client has heard: that has to end too.
+            // That attempt turned the call into a task, and the client knows it: the task has to end too.
             Some((task, late)) => {
                 self.inner.carry_out(&self.work, task, Box::pin(std::future::ready(late)));
             }
@@ -190,18 +194,18 @@ impl Drop for Parked {
     }
 }
 
-/// How long a call may wait for its client whoever else wants to. Most clients answer within it, and those who ask a lot
-/// and never come back cannot keep others out for longer.
+/// A call that has waited for less than this is not given up. Most clients answer within this time, and clients that
+/// never come back cannot block others for longer.
 const UNDISTURBED: Duration = Duration::from_secs(30);
 
-/// Calls that wait, by their secret names.
-type Calls = HashMap<u128, Arc<Work>>;
+/// Parked calls, by their secret names.
+type ParkedCalls = HashMap<u128, Arc<ActiveCall>>;
 
-/// The call that makes room when there is none: of those of whoever has most, the one that has waited longest; or of those of
-/// one peer.
-fn forsaken(parked: &Calls, among: Option<Peer>) -> Option<u128> {
-    let peer_of = |work: &Work| work.caller.share().map(|share| share.peer());
-    // Without authentication all are one principal, and their addresses tell them apart.
+/// The call to give up when there is no room: the longest waiting call of the caller that has most calls, only among
+/// the calls of one peer if `among` is set.
+fn call_to_give_up(parked: &ParkedCalls, among: Option<Peer>) -> Option<u128> {
+    let peer_of = |work: &ActiveCall| work.caller.share().map(|share| share.peer());
+    // Without authentication all callers are one principal, and only their addresses differ.
     let mut held: HashMap<(&Principal, Option<Peer>), usize> = HashMap::new();
     for work in parked.values() {
         *held.entry((&work.caller.principal, peer_of(work))).or_default() += 1;
@@ -219,11 +223,11 @@ fn forsaken(parked: &Calls, among: Option<Peer>) -> Option<u128> {
     waiting.max_by_key(|(held, waited, _)| (*held, *waited)).map(|(_, _, name)| name)
 }
 
-/// What a server has to end a call whose client did not come back.
-pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a cancelled call may take to end by itself.
+pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
 /// Resolves when a call has waited for its client for too long.
-async fn abandoned(work: &Work) {
+async fn abandoned(work: &ActiveCall) {
     loop {
         let until = work.state.lock().parked_until;
         match until {

@@ -1,15 +1,14 @@
-//! `requestState`: what a client carries from one attempt at a request to the next.
+//! `requestState`: the data that a client carries from one attempt at a request to the next.
 //!
-//! Anyone may send one, so it is sealed: for its caller, endpoint, method and params, and for a time. Inside is the text
-//! that a handler wrote, the number of a call that waits for answers, or the wish that the request is carried out from
-//! its beginning.
+//! A client could change it, so it is sealed, bound to its caller, endpoint, method and params, and has an expiry. It
+//! contains the text of a handler, the name of a parked call, or the instruction to run the request from its beginning.
 
 use std::sync::LazyLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use tenure_protocol::json::members::{self, Found};
+use tenure_protocol::json::members::{self, MemberLookup};
 use tenure_protocol::json::prefilter::Prefilter;
 use tenure_protocol::modern::digest::Digest;
 use tenure_protocol::{Error, RawJson, Reason, Request};
@@ -18,34 +17,34 @@ use crate::id::{Principal, Route};
 use crate::port::clock::Time;
 use crate::port::seal::Seal;
 
-/// What a state is good for: one caller's attempts at one request.
+/// The binding of a state: one caller's attempts at one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bound(Vec<u8>);
 
-/// What a state holds.
+/// The content of a state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Held {
-    /// The text that a handler wrote.
+pub(super) enum SealedContent {
+    /// The text of a handler.
     Text(String),
-    /// A call that waits in a process.
-    Parked(Parked),
-    /// A request that is to be carried out from its beginning, with what its attempt had brought.
+    /// The name of a parked call.
+    Parked(ParkedName),
+    /// The request has to run from its beginning, with the state and the answers of its earlier attempt.
     Again(Brought),
 }
 
-/// The name of a call that waits.
+/// The name of a parked call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Parked {
+pub(super) struct ParkedName {
     /// Its secret name.
     pub(super) name: u128,
-    /// The process in which it waits.
+    /// The process in which it is parked.
     pub(super) process: u64,
 }
 
-/// What an attempt at a request brings from earlier ones.
+/// The state and the answers that an attempt brings from earlier ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Brought {
-    /// The state of a handler, or of a server that seals its states itself.
+    /// The text of a handler, or the state of a server that seals its states itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,
     /// The answers, as JSON text.
@@ -53,14 +52,14 @@ pub(super) struct Brought {
     pub(super) responses: Option<String>,
 }
 
-/// What a state turns out to be.
+/// The result of opening a state.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Opened {
-    /// Ours, with this in it.
-    Holds(Held),
-    /// Ours, but too old.
+pub(super) enum OpenedState {
+    /// Sealed by us, with this content.
+    Holds(SealedContent),
+    /// Sealed by us, but expired or unreadable.
     Spent,
-    /// Not ours, or not for this request.
+    /// Not sealed by us, or not for this request.
     Foreign,
 }
 
@@ -72,7 +71,7 @@ impl Bound {
     pub(super) fn new(request: &Request, route: &Route, principal: &Principal) -> Self {
         let digest = Digest::of(request.params.as_ref());
         let mut bound = b"tenure state\0".to_vec();
-        // Length and presence stand in front, so that no two series of texts are the same bytes.
+        // Each text is prefixed with its presence and length, so that different texts never give the same bytes.
         for text in [principal.name(), route.name(), Some(request.method.as_str())] {
             bound.push(u8::from(text.is_some()));
             let text = text.unwrap_or_default();
@@ -83,20 +82,20 @@ impl Bound {
         Self(bound)
     }
 
-    /// Seals something until `expires`.
-    pub(super) fn seal(&self, seal: &dyn Seal, held: &Held, expires: Time) -> Result<String, Error> {
+    /// Seals a content that is valid until `expires`.
+    pub(super) fn seal(&self, seal: &dyn Seal, held: &SealedContent, expires: Time) -> Result<String, Error> {
         let mut plain = expires.0.to_le_bytes().to_vec();
         match held {
-            Held::Text(text) => {
+            SealedContent::Text(text) => {
                 plain.push(TEXT);
                 plain.extend_from_slice(text.as_bytes());
             }
-            Held::Parked(parked) => {
+            SealedContent::Parked(parked) => {
                 plain.push(PARKED);
                 plain.extend_from_slice(&parked.name.to_le_bytes());
                 plain.extend_from_slice(&parked.process.to_le_bytes());
             }
-            Held::Again(brought) => {
+            SealedContent::Again(brought) => {
                 plain.push(AGAIN);
                 plain.extend_from_slice(RawJson::of(brought).bytes());
             }
@@ -107,30 +106,30 @@ impl Bound {
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
-    /// Opens what was sealed.
-    pub(super) fn open(&self, seal: &dyn Seal, text: &str, now: Time) -> Opened {
+    /// Opens a sealed state.
+    pub(super) fn open(&self, seal: &dyn Seal, text: &str, now: Time) -> OpenedState {
         let sealed = URL_SAFE_NO_PAD.decode(text).ok();
         match sealed.and_then(|sealed| seal.open(&self.0, &sealed)) {
-            Some(plain) => read(&plain, now).map_or(Opened::Spent, Opened::Holds),
-            None => Opened::Foreign,
+            Some(plain) => read(&plain, now).map_or(OpenedState::Spent, OpenedState::Holds),
+            None => OpenedState::Foreign,
         }
     }
 }
 
-fn read(plain: &[u8], now: Time) -> Option<Held> {
+fn read(plain: &[u8], now: Time) -> Option<SealedContent> {
     let (expires, rest) = plain.split_first_chunk::<8>()?;
     let (kind, content) = rest.split_first()?;
     if now.0 >= u64::from_le_bytes(*expires) {
         return None;
     }
     match *kind {
-        TEXT => String::from_utf8(content.to_vec()).ok().map(Held::Text),
+        TEXT => String::from_utf8(content.to_vec()).ok().map(SealedContent::Text),
         PARKED => {
             let (name, process) = content.split_first_chunk::<16>()?;
             let process = u64::from_le_bytes(process.try_into().ok()?);
-            Some(Held::Parked(Parked { name: u128::from_le_bytes(*name), process }))
+            Some(SealedContent::Parked(ParkedName { name: u128::from_le_bytes(*name), process }))
         }
-        AGAIN => serde_json::from_slice(content).ok().map(Held::Again),
+        AGAIN => serde_json::from_slice(content).ok().map(SealedContent::Again),
         _ => None,
     }
 }
@@ -138,7 +137,7 @@ fn read(plain: &[u8], now: Time) -> Option<Held> {
 /// The state that a request brings.
 ///
 /// # Errors
-/// When it is no text, or stands twice.
+/// When it is not a string, or appears twice.
 pub fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
     let Some(params) = params else { return Ok(None) };
     // Nearly every request is a first attempt.
@@ -147,10 +146,10 @@ pub fn brought(params: Option<&RawJson>) -> Result<Option<String>, Error> {
         return Ok(None);
     }
     let value = match members::find(params.bytes(), "requestState") {
-        Found::Absent => return Ok(None),
-        Found::One(value) if value.get() == "null" => return Ok(None),
-        Found::One(value) => value,
-        Found::Twice => return Err(Error::new(Reason::InvalidParams, "requestState stands twice")),
+        MemberLookup::Absent => return Ok(None),
+        MemberLookup::One(value) if value.get() == "null" => return Ok(None),
+        MemberLookup::One(value) => value,
+        MemberLookup::Twice => return Err(Error::new(Reason::InvalidParams, "requestState stands twice")),
     };
     serde_json::from_str(value.get())
         .map(Some)
@@ -171,7 +170,7 @@ mod tests {
     use tenure_protocol::Method;
     use tenure_protocol::RequestId;
 
-    /// Binds by a checksum, which is enough to see what a state is bound to.
+    /// Binds by a checksum, which is enough to test the binding.
     struct Plain;
 
     impl Seal for Plain {
@@ -200,28 +199,32 @@ mod tests {
         let later = r#"{"arguments":{"a":1},"name":"t","inputResponses":{},"requestState":"s"}"#;
         let (ann, main) = (Principal::named("ann"), Route::MAIN);
         let bound = Bound::new(&request("tools/call", params), &main, &ann);
-        let held = Held::Text("step 2".to_owned());
+        let held = SealedContent::Text("step 2".to_owned());
         let text = bound.seal(&Plain, &held, Time(1000)).unwrap();
         let open = |request: &Request, route: &Route, principal: &Principal, now| {
             Bound::new(request, route, principal).open(&Plain, &text, Time(now))
         };
         let (call, other) = (request("tools/call", later), r#"{"name":"t","arguments":{"a":2}}"#);
-        assert_eq!(open(&call, &main, &ann, 999), Opened::Holds(held));
-        assert_eq!(open(&call, &main, &ann, 1000), Opened::Spent, "too old");
-        assert_eq!(open(&request("prompts/get", later), &main, &ann, 0), Opened::Foreign, "another method");
-        assert_eq!(open(&request("tools/call", other), &main, &ann, 0), Opened::Foreign);
-        assert_eq!(open(&call, &Route::named("b"), &ann, 0), Opened::Foreign);
-        assert_eq!(open(&call, &main, &Principal::named("bob"), 0), Opened::Foreign);
-        assert_eq!(open(&call, &main, &Principal::ANONYMOUS, 0), Opened::Foreign);
-        assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), Opened::Foreign);
+        assert_eq!(open(&call, &main, &ann, 999), OpenedState::Holds(held));
+        assert_eq!(open(&call, &main, &ann, 1000), OpenedState::Spent, "too old");
+        assert_eq!(
+            open(&request("prompts/get", later), &main, &ann, 0),
+            OpenedState::Foreign,
+            "another method"
+        );
+        assert_eq!(open(&request("tools/call", other), &main, &ann, 0), OpenedState::Foreign);
+        assert_eq!(open(&call, &Route::named("b"), &ann, 0), OpenedState::Foreign);
+        assert_eq!(open(&call, &main, &Principal::named("bob"), 0), OpenedState::Foreign);
+        assert_eq!(open(&call, &main, &Principal::ANONYMOUS, 0), OpenedState::Foreign);
+        assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), OpenedState::Foreign);
         let brought = Brought { state: Some("step 1".to_owned()), responses: Some("{}".to_owned()) };
         for held in [
-            Held::Parked(Parked { name: u128::MAX - 1, process: 7 }),
-            Held::Again(Brought::default()),
-            Held::Again(brought),
+            SealedContent::Parked(ParkedName { name: u128::MAX - 1, process: 7 }),
+            SealedContent::Again(Brought::default()),
+            SealedContent::Again(brought),
         ] {
             let text = bound.seal(&Plain, &held, Time(9)).unwrap();
-            assert_eq!(bound.open(&Plain, &text, Time(0)), Opened::Holds(held));
+            assert_eq!(bound.open(&Plain, &text, Time(0)), OpenedState::Holds(held));
         }
     }
 

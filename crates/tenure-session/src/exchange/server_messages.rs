@@ -1,26 +1,29 @@
-//! What the server behind says and asks during a call, and what it may know of its client.
+//! The server's messages and questions during a call: [`Client`] for an exchange.
+//!
+//! In: notifications and questions of the server. Out: queued messages for the current attempt, news for listens, and
+//! the client's answers.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_protocol::json::object::{self, Object};
 use tenure_protocol::modern::meta::Level;
-use tenure_protocol::modern::validate::Streams;
+use tenure_protocol::modern::validate::StreamSupport;
 use tenure_protocol::revision::MODERN;
 use tenure_protocol::translate::notifications::{self, Filter};
-use tenure_protocol::{Error, Method, RawJson, Reason, Revision, RpcError, message, params};
+use tenure_protocol::{Error, Method, RawJson, Reason, RequestId, Revision, RpcError, message, params};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Became, News, Stage, TaskWish};
-use crate::exchange::call::{Work, client_gone, wake};
+use crate::call::{Became, Client, News, Origin, TaskWish};
+use crate::exchange::call::{ActiveCall, client_gone, wake};
 use crate::id::{Principal, Route};
 use crate::port::BoxFuture;
 use crate::port::clock::Time;
 
-impl Work {
-    /// What becomes of a notification of the server.
+impl ActiveCall {
+    /// Decides on a notification of the server. Returns the message for the client, if the client gets one.
     fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
         if self.is_listen() {
             let params = match method {
@@ -58,13 +61,13 @@ impl Work {
                 None
             }
             method => {
-                tracing::debug!(%method, "dropped: it belongs to no exchange");
+                tracing::debug!(%method, "dropped a notification that does not exist in an exchange");
                 None
             }
         }
     }
 
-    /// The params of an acknowledgement with the tasks of ours that the listen hears of.
+    /// Adds the ids of our tasks that the listen watches to the params of an acknowledgement.
     fn with_watched(&self, params: Option<&RawJson>) -> Option<RawJson> {
         let ids = RawJson::of(&Some(&self.state.lock().watched).filter(|ids| !ids.is_empty())?);
         let mut object = Object::read(object::text(params?))?;
@@ -75,9 +78,9 @@ impl Work {
         Some(RawJson::trusted(object.write().into_owned()))
     }
 
-    /// Tells the client of a listen that was cut off what it may have missed meanwhile. It waits for no room: there are
-    /// no more of these messages than a listen may watch things.
-    fn say_that_all_may_have_changed(&self, acknowledgement: Option<&RawJson>) {
+    /// Reports everything that a listen watches as changed, after it was cut off. It does not wait for room in the
+    /// queue: there is at most one message for each watched item.
+    fn report_all_as_changed(&self, acknowledgement: Option<&RawJson>) {
         let Ok(filter) = Filter::read(acknowledgement) else { return };
         let id = &self.request.id;
         let lists = [
@@ -97,45 +100,45 @@ impl Work {
         });
         let messages: Vec<Bytes> = lists.chain(resources).collect();
         let mut state = self.state.lock();
-        state.said_bytes += messages.iter().map(Bytes::len).sum::<usize>();
-        state.said.extend(messages);
-        state.count_said();
+        state.queue_bytes += messages.iter().map(Bytes::len).sum::<usize>();
+        state.queue.extend(messages);
+        state.count_queue();
         let waker = state.waker.take();
         drop(state);
         wake(waker);
     }
 
-    /// News is no part of the answer to a request; it goes to whoever listens.
+    /// Sends news to all listens. It is not part of the answer to this request.
     fn tell(&self, news: News) -> Option<Bytes> {
         self.fanout.list_changed(news);
         None
     }
 
-    /// Puts a message in front of the reader.
-    fn say(&self, message: Bytes) -> Result<(), Unsaid> {
+    /// Adds a message to the queue of the current attempt.
+    fn enqueue(&self, message: Bytes) -> Result<(), NotQueued> {
         let mut state = self.state.lock();
         if state.is_over {
-            return Err(Unsaid::Over);
+            return Err(NotQueued::Over);
         }
         if state.parked_until.is_some()
             || state.task.is_some()
-            || state.attempt.streams == Streams::No
+            || state.attempt.streams == StreamSupport::No
             || state.end.is_some()
         {
-            // Nobody is there to hear it.
+            // No attempt could deliver it, so it is dropped.
             return Ok(());
         }
-        let bytes = state.said_bytes + message.len();
-        let is_full = state.said.len() >= self.limits.max_waiting
+        let bytes = state.queue_bytes + message.len();
+        let is_full = state.queue.len() >= self.limits.max_waiting
             || bytes > self.limits.max_waiting_bytes
             || !state.may_hold(bytes);
-        if is_full && !state.said.is_empty() {
-            return Err(Unsaid::NoRoom(message));
+        if is_full && !state.queue.is_empty() {
+            return Err(NotQueued::NoRoom(message));
         }
-        state.said_bytes = bytes;
-        state.said.push_back(message);
-        state.count_said();
-        // What comes first on a listen is its acknowledgement.
+        state.queue_bytes = bytes;
+        state.queue.push_back(message);
+        state.count_queue();
+        // The first message of a listen is its acknowledgement.
         let acknowledges = self.is_listen() && !std::mem::replace(&mut state.is_acknowledged, true);
         let waker = state.waker.take();
         drop(state);
@@ -147,21 +150,21 @@ impl Work {
     }
 }
 
-/// Why a message was not said.
-enum Unsaid {
-    /// The reader has too much to read already.
+/// Why a message was not queued.
+enum NotQueued {
+    /// The queue is full.
     NoRoom(Bytes),
-    /// There is no reader any more, nor will be.
+    /// The call is over.
     Over,
 }
 
-impl Unsaid {
+impl NotQueued {
     fn is_over() -> Error {
         Error::new(Reason::Cancelled, "The request is over")
     }
 }
 
-/// The params of a progress report under the token of the attempt that hears it.
+/// The params of a progress report with the token of the current attempt.
 fn with_token(params: &RawJson, token: &RawJson) -> RawJson {
     let Some(mut object) = Object::read(object::text(params)) else { return params.clone() };
     if object.get("progressToken") == Some(object::text(token)) {
@@ -171,7 +174,7 @@ fn with_token(params: &RawJson, token: &RawJson) -> RawJson {
     object::kept(params, object.write())
 }
 
-/// What may come on the stream of a listen.
+/// Whether a notification may be sent on the stream of a listen.
 fn is_news(method: &Method) -> bool {
     matches!(
         method,
@@ -184,60 +187,77 @@ fn is_news(method: &Method) -> bool {
     )
 }
 
-impl Stage for Work {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+impl ActiveCall {
+    /// Cancelled when the call is over.
+    pub(super) fn token(&self) -> CancellationToken {
+        let token = self.cancellation.get_or_init(CancellationToken::new).clone();
+        // The call may have ended before the token was made.
+        if self.state.lock().is_over {
+            token.cancel();
+        }
+        token
+    }
+}
+
+impl Client for ActiveCall {
+    fn notify(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<(), Error>> {
         let done = |result| Box::pin(std::future::ready(result));
         let Some(message) = self.sort(method, params) else {
-            // Also whoever says what nobody wants to hear is told that it need not go on.
-            return done(if self.state.lock().is_over { Err(Unsaid::is_over()) } else { Ok(()) });
+            // The server is told that the call is over even if the client would not get this message.
+            return done(if self.state.lock().is_over { Err(NotQueued::is_over()) } else { Ok(()) });
         };
         let limit = self.limits.max_event_bytes;
         if message.len() > limit {
             let error = Error::new(Reason::EventTooLarge, format!("A message is larger than {limit} bytes"));
             return done(Err(error.with("limit", limit)));
         }
-        let mut message = match self.say(message) {
+        let mut message = match self.enqueue(message) {
             Ok(()) => {
                 if self.is_resumed && *method == Method::Acknowledged {
-                    self.say_that_all_may_have_changed(params);
+                    self.report_all_as_changed(params);
                 }
                 return done(Ok(()));
             }
-            Err(Unsaid::Over) => return done(Err(Unsaid::is_over())),
-            Err(Unsaid::NoRoom(message)) => message,
+            Err(NotQueued::Over) => return done(Err(NotQueued::is_over())),
+            Err(NotQueued::NoRoom(message)) => message,
         };
         let me = Weak::clone(&self.me);
         Box::pin(async move {
             loop {
-                let me = me.upgrade().ok_or_else(Unsaid::is_over)?;
+                let me = me.upgrade().ok_or_else(NotQueued::is_over)?;
                 let room = me.room.notified();
                 tokio::pin!(room);
-                // Before the queue is looked at, so that the reader's next step is not missed.
+                // Registered before the queue is checked, so that no free room is missed.
                 room.as_mut().enable();
-                match me.say(message) {
+                match me.enqueue(message) {
                     Ok(()) => return Ok(()),
-                    Err(Unsaid::Over) => return Err(Unsaid::is_over()),
-                    Err(Unsaid::NoRoom(back)) => message = back,
+                    Err(NotQueued::Over) => return Err(NotQueued::is_over()),
+                    Err(NotQueued::NoRoom(back)) => message = back,
                 }
                 room.await;
             }
         })
     }
 
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+    fn ask(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<RawJson, RpcError>> {
         match self.put(method, params) {
             Err(reply) => Box::pin(std::future::ready(reply)),
             Ok(answered) => Box::pin(async move { answered.await.unwrap_or_else(|_| Err(client_gone())) }),
         }
     }
 
-    fn cancellation(&self) -> CancellationToken {
-        let token = self.cancellation.get_or_init(CancellationToken::new).clone();
-        // It may have been over before there was a token.
-        if self.state.lock().is_over {
-            token.cancel();
-        }
-        token
+    fn cancellation(&self, _: &RequestId, _: u64) -> Option<CancellationToken> {
+        Some(self.token())
     }
 
     fn capabilities(&self) -> RawJson {

@@ -1,4 +1,4 @@
-//! Requests about tasks that are kept here: they do not reach the server.
+//! Answers requests about tasks that are kept here. The server does not get them.
 
 use std::sync::Arc;
 
@@ -8,15 +8,16 @@ use tenure_protocol::translate::tasks::EXTENSION;
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, Request, RpcError};
 
 use crate::backend::Call;
-use crate::exchange::call::Work;
-use crate::exchange::exchanges::Inner;
+use crate::exchange::call::ActiveCall;
+use crate::exchange::exchanges::ExchangesInner;
 use crate::port::BoxFuture;
 use crate::task::{TaskId, Tasks, Whose};
 
-impl Inner {
-    /// Answers a request: the server does, unless it is about tasks that are kept here. A task that is kept here stays
-    /// ours whatever is known of the server by now; what is not may be the server's, if that has tasks of its own.
-    pub(super) fn respond(self: &Arc<Self>, work: &Arc<Work>, call: Call) -> BoxFuture<Reply> {
+impl ExchangesInner {
+    /// Passes a request to the server, or answers it here if it is about tasks that are kept here. A task that is kept
+    /// here stays ours, even if the server keeps its own tasks by now. An unknown task may be the server's, if it keeps
+    /// tasks.
+    pub(super) fn respond(self: &Arc<Self>, work: &Arc<ActiveCall>, call: Call) -> BoxFuture<Reply> {
         let Some(tasks) = self.tasks() else { return self.responder.respond(call) };
         match call.request.method {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
@@ -28,9 +29,10 @@ impl Inner {
                 Box::pin(async move {
                     match answer(&tasks, &whose, &call.request).await {
                         Err(error) if may_be_the_servers && error.reason() == Reason::TaskNotFound => {
-                            // A server that knows no tasks says so of the method; its client knows ours.
+                            // A server without tasks answers "method not found". The client supports tasks, so it
+                            // gets our error instead.
                             match inner.responder.respond(call).await {
-                                Err(said) if knows_none(&said) => Err(error.to_rpc()),
+                                Err(said) if is_unknown_method(&said) => Err(error.to_rpc()),
                                 reply => reply,
                             }
                         }
@@ -49,8 +51,8 @@ impl Inner {
         }
     }
 
-    /// A listen that hears of tasks too.
-    async fn listen(&self, work: &Work, tasks: &Tasks, ids: &[String], mut call: Call) -> Reply {
+    /// A listen that also watches tasks.
+    async fn listen(&self, work: &ActiveCall, tasks: &Tasks, ids: &[String], mut call: Call) -> Reply {
         let watch = tasks.watch(work.whose(), ids).await.map_err(|error| error.to_rpc())?;
         if watch.ids().is_empty() && self.responder.keeps_tasks(work.fanout.route()) {
             return self.responder.respond(call).await;
@@ -72,8 +74,8 @@ impl Inner {
         tokio::pin!(feed);
         tokio::select! {
             reply = self.responder.respond(call) => {
-                // A server that never tells anything knows no listens; of tasks we tell all the same.
-                if work.state.lock().is_acknowledged || !reply.as_ref().is_err_and(knows_none) {
+                // A server without news does not know listens. We still report tasks.
+                if work.state.lock().is_acknowledged || !reply.as_ref().is_err_and(is_unknown_method) {
                     return reply;
                 }
             }
@@ -85,13 +87,13 @@ impl Inner {
     }
 }
 
-impl Work {
+impl ActiveCall {
     /// Resolves when a listen has been acknowledged.
     async fn acknowledged(&self) {
         loop {
             let more = self.room.notified();
             tokio::pin!(more);
-            // Before it is looked at, so that it is not missed.
+            // Registered before the check, so that no change is missed.
             more.as_mut().enable();
             if self.state.lock().is_acknowledged {
                 return;
@@ -101,8 +103,8 @@ impl Work {
     }
 }
 
-/// Whether a server says that it does not know a method.
-fn knows_none(error: &RpcError) -> bool {
+/// Whether the server answered "method not found".
+fn is_unknown_method(error: &RpcError) -> bool {
     error.code() == i64::from(Reason::MethodNotFound.code())
 }
 
@@ -110,7 +112,7 @@ fn member<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
     Object::read(object::text(request.params.as_ref()?))?.get(name)
 }
 
-/// Whether a request names a task that could be kept here.
+/// Whether a request has a task id in our format.
 fn looks_like_ours(request: &Request) -> bool {
     member(request, "taskId").and_then(object::unquoted).is_some_and(|id| TaskId::parse(&id).is_some())
 }
@@ -131,7 +133,7 @@ async fn answer(tasks: &Tasks, whose: &Whose, request: &Request) -> Result<RawJs
     }
 }
 
-/// What a server says of itself, with the extension.
+/// Adds the tasks extension to an answer of `server/discover`.
 pub(super) fn advertised(discovery: &RawJson) -> RawJson {
     let Some(mut object) = Object::read(object::text(discovery)) else { return discovery.clone() };
     let mut capabilities = object.get("capabilities").and_then(Object::read).unwrap_or_else(object::nothing);
@@ -145,7 +147,7 @@ pub(super) fn advertised(discovery: &RawJson) -> RawJson {
     RawJson::trusted(object.write().into_owned())
 }
 
-/// The params of a listen for what the server itself can tell.
+/// The params of a listen without our tasks, for the server.
 fn without_tasks(params: &RawJson) -> RawJson {
     let Some(mut object) = Object::read(object::text(params)) else { return params.clone() };
     let Some(mut wanted) = object.get("notifications").and_then(Object::read) else { return params.clone() };

@@ -1,4 +1,7 @@
-//! The notes of all calls of a process, and the calls themselves as long as they run.
+//! The notes of all calls of a process, and the table of the calls that run.
+//!
+//! In: calls that become streams, their answers, and clients that come back with an event id. Out: notes in the store,
+//! and for a client that comes back, the running call or its note.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,88 +16,88 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::id::CallId;
-use super::record::{CallRecord, Head, Server};
+use super::record::{CallHead, CallRecord, NotedServer};
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::finish::finish;
 use crate::id::{Principal, Route, SessionKey};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{Durability, Expected, RecordKey, Space, Store, StoreError, Version};
+use crate::port::store::{Expected, RecordKey, Space, Store, StoreDurability, StoreError, Version};
 use crate::supervise::{Avoided, Loops};
 use crate::take_back::remove;
 
-/// How long an answer, and the note of a call that was withdrawn, wait for a client that comes back. Clients try twice,
-/// a few seconds apart.
+/// How long the note of an answered or withdrawn call is kept for a client that comes back. Clients retry twice, a few
+/// seconds apart.
 const AFTER_END: Duration = Duration::from_secs(60);
 
-/// How long a client can come back for a listen, which has no longest time.
+/// How long a client can come back for a listen, which has no time limit of its own.
 const LISTEN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How long a stream may wait for its note. A store that takes longer would hold up calls; they go on without an id.
+/// How long a stream waits for its note to be written. If the store takes longer, the call goes on without an event id.
 const NOTE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often notes are removed whose time is up, and how many at a time.
+/// How often expired notes are removed, and how many at a time.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 const PAGE: usize = 64;
 
-/// The notes of all calls of a process. `T` is a call that runs.
+/// The notes of all calls of a process. `T` is a running call.
 pub(crate) struct KeptCalls<T: Send + Sync + 'static> {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     servers: Fingerprints,
-    /// Notes that this process may have in the store at once.
+    /// The most notes that this process has in the store at once.
     max: usize,
-    /// The longest that a call can take: its note has to last as long.
+    /// The longest time that a call can take. Its note is kept for as long.
     longest: Duration,
-    state: Mutex<State<T>>,
+    state: Mutex<CallTables<T>>,
     stop: CancellationToken,
     tasks: TaskTracker,
-    /// Notes that the sweep panicked at.
+    /// Notes at which the sweep panicked.
     avoided: Avoided<RecordKey>,
 }
 
-struct State<T: Send + Sync + 'static> {
+struct CallTables<T: Send + Sync + 'static> {
     /// Notes of this process that are, or may be, in the store.
     noted: HashSet<SessionKey>,
-    /// Calls that are being carried out.
-    live: HashMap<SessionKey, (Weak<T>, Weak<Kept<T>>)>,
+    /// Calls that run.
+    live: HashMap<SessionKey, (Weak<T>, Weak<CallNote<T>>)>,
 }
 
 /// The note of one attempt at a call.
-pub(crate) struct Kept<T: Send + Sync + 'static> {
+pub(crate) struct CallNote<T: Send + Sync + 'static> {
     calls: Arc<KeptCalls<T>>,
     pub(crate) id: CallId,
     key: SessionKey,
     /// The request of the attempt, with the params that the server gets.
     pub(crate) request: Request,
     route: Route,
-    server: Option<Server>,
+    server: Option<NotedServer>,
     /// Whether a server may have seen the call.
     is_begun: AtomicBool,
     version: Mutex<Version>,
-    /// It is known how the attempt ended, and the note says so, or is about to.
+    /// The end of the attempt is decided, and the note contains it or is being written.
     is_settled: AtomicBool,
-    /// The note says so.
+    /// Cancelled when the note contains the end of the attempt.
     is_noted: CancellationToken,
 }
 
 /// A call that was found by its event id.
-pub(crate) enum Found<T: Send + Sync + 'static> {
-    /// It is being carried out here.
-    Live(Arc<T>, Arc<Kept<T>>),
+pub(crate) enum FoundCall<T: Send + Sync + 'static> {
+    /// It runs in this process.
+    Live(Arc<T>, Arc<CallNote<T>>),
     /// The store has a note of it.
     Noted(Box<Noted>),
-    /// There is nothing, or no longer.
+    /// There is no call, or its note has expired.
     Nothing,
 }
 
-/// A call as the store knows it.
+/// The note of a call, as read from the store.
 pub(crate) struct Noted {
-    /// `None` if it cannot be read.
+    /// `None` if the request cannot be read.
     pub(crate) request: Option<Request>,
-    /// Whether a server may have seen it.
+    /// Whether a server may have seen the call.
     pub(crate) is_begun: bool,
-    /// The server that it was meant for.
-    pub(crate) server: Option<Server>,
+    /// The server that the call was for.
+    pub(crate) server: Option<NotedServer>,
     /// The response. Empty until the call is answered.
     pub(crate) outcome: Bytes,
     pub(crate) version: Version,
@@ -110,7 +113,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         loops: &Loops,
     ) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let state = Mutex::new(State { noted: HashSet::new(), live: HashMap::new() });
+        let state = Mutex::new(CallTables { noted: HashSet::new(), live: HashMap::new() });
         let avoided = Avoided::default();
         let calls =
             Arc::new(Self { store, clock, servers, max, longest, state, stop: stop.clone(), tasks, avoided });
@@ -126,12 +129,12 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         calls
     }
 
-    /// Whether notes are there for the next process.
+    /// Whether the next process can read the notes.
     pub(crate) fn outlives_us(&self) -> bool {
-        self.store.capabilities().durability != Durability::Process
+        self.store.capabilities().durability != StoreDurability::Process
     }
 
-    /// Stops what runs in the background. The notes stay where they are.
+    /// Stops the background tasks. The notes stay in the store.
     pub(crate) async fn stop(&self, within: Duration) {
         self.stop.cancel();
         self.tasks.close();
@@ -140,16 +143,16 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         }
     }
 
-    /// The server behind an endpoint, as a note remembers it.
+    /// The fingerprint of the server behind an endpoint.
     pub(crate) fn fingerprint(&self, route: &Route) -> Option<&Fingerprint> {
         self.servers.at(route)
     }
 
-    /// Notes a call of this owner at this endpoint, with the params that its server gets. `None` if it cannot be noted; it
-    /// goes on without. `name` is that of the server, if it is known.
+    /// Notes a call of this owner at this endpoint, with the params that its server gets. `None` if that fails; the
+    /// call then goes on without a note. `name` is the server's name, if it is known.
     ///
     /// # Cancel safety
-    /// Dropped early it leaves nothing behind for long.
+    /// If it is dropped early, the note is removed in the background.
     pub(crate) async fn note(
         self: &Arc<Self>,
         call: &Arc<T>,
@@ -157,19 +160,19 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         request: Request,
         is_begun: bool,
         name: Option<String>,
-    ) -> Option<Arc<Kept<T>>> {
+    ) -> Option<Arc<CallNote<T>>> {
         let id = CallId::random(&request.id)?;
         let key = id.key(owner, route);
         {
             let mut state = self.state.lock();
             if state.noted.len() >= self.max {
-                tracing::debug!(limit = self.max, "a call is not noted: there are too many");
+                tracing::debug!(limit = self.max, "a call is not noted: there are too many notes");
                 return None;
             }
             state.noted.insert(key);
         }
-        let server = self.fingerprint(route).map(|it| Server { fingerprint: it.clone(), name });
-        let head = Head::new(&request, route, is_begun, server.clone());
+        let server = self.fingerprint(route).map(|it| NotedServer { fingerprint: it.clone(), name });
+        let head = CallHead::new(&request, route, is_begun, server.clone());
         let deadline = self.deadline(&request);
         let note = Arc::clone(self).write_first(key, CallRecord::open(head).encode(), deadline);
         let version = match tokio::time::timeout(NOTE_WITHIN, finish(&self.tasks, note)).await {
@@ -186,17 +189,18 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         Some(self.enter(call, (id, owner, route), request, (is_begun, server), version))
     }
 
-    /// Enters a call whose note is in the store, so that a client that comes back finds it.
+    /// Enters a call whose note is in the store into the table of running calls, so that a client that comes back finds
+    /// it.
     pub(crate) fn enter(
         self: &Arc<Self>,
         call: &Arc<T>,
         (id, owner, route): (CallId, &Principal, &Route),
         request: Request,
-        (is_begun, server): (bool, Option<Server>),
+        (is_begun, server): (bool, Option<NotedServer>),
         version: Version,
-    ) -> Arc<Kept<T>> {
+    ) -> Arc<CallNote<T>> {
         let key = id.key(owner, route);
-        let kept = Arc::new(Kept {
+        let kept = Arc::new(CallNote {
             calls: Arc::clone(self),
             id,
             key,
@@ -215,7 +219,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         kept
     }
 
-    /// What there is of a call of this owner at this endpoint.
+    /// Finds a call of this owner at this endpoint: running here, or noted in the store.
     ///
     /// # Errors
     /// When the store fails.
@@ -224,27 +228,27 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         id: &CallId,
         owner: &Principal,
         route: &Route,
-    ) -> Result<Found<T>, Error> {
+    ) -> Result<FoundCall<T>, Error> {
         let key = id.key(owner, route);
-        // First here: the note of a call that runs says nothing of how it stands.
+        // The table first: the note of a running call does not contain its current state.
         let live = self.state.lock().live.get(&key).cloned();
         if let Some((call, kept)) = live
             && let (Some(call), Some(kept)) = (call.upgrade(), kept.upgrade())
         {
-            return Ok(Found::Live(call, kept));
+            return Ok(FoundCall::Live(call, kept));
         }
         let unavailable = |error: StoreError| {
             Error::new(Reason::StoreUnavailable, "The store of calls is not available").caused_by(error)
         };
         let Some(record) = self.store.get(record_key(key)).await.map_err(unavailable)? else {
-            return Ok(Found::Nothing);
+            return Ok(FoundCall::Nothing);
         };
         if record.deadline.is_some_and(|deadline| deadline <= self.clock.now()) {
-            return Ok(Found::Nothing);
+            return Ok(FoundCall::Nothing);
         }
         match CallRecord::decode(&record.value) {
             Ok(call) if Route::from(call.head.route.as_deref()) == *route => {
-                Ok(Found::Noted(Box::new(Noted {
+                Ok(FoundCall::Noted(Box::new(Noted {
                     request: call.head.request(),
                     is_begun: call.head.begun,
                     server: call.head.server,
@@ -252,10 +256,10 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
                     version: record.version,
                 })))
             }
-            Ok(_) => Ok(Found::Nothing),
+            Ok(_) => Ok(FoundCall::Nothing),
             Err(error) => {
                 tracing::error!(call = %record_key(key).label(), ?error, "the note of a call cannot be read");
-                Ok(Found::Nothing)
+                Ok(FoundCall::Nothing)
             }
         }
     }
@@ -265,10 +269,10 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         key: SessionKey,
         value: Bytes,
         deadline: Time,
-    ) -> Result<Written<T>, StoreError> {
+    ) -> Result<FirstNote<T>, StoreError> {
         let written = match self.store.put(record_key(key), value, Expected::Absent, Some(deadline)).await {
             Ok(version) => Ok(version),
-            // The name is new, so a record under it is ours.
+            // The key is random and new, so a record under it is ours.
             Err(StoreError::Unknown) => match self.store.get(record_key(key)).await {
                 Ok(Some(record)) => Ok(record.version),
                 Ok(None) => Err(StoreError::Unknown),
@@ -277,7 +281,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
             Err(error) => Err(error),
         };
         match written {
-            Ok(version) => Ok(Written { calls: self, key, version: Some(version) }),
+            Ok(version) => Ok(FirstNote { calls: self, key, version: Some(version) }),
             Err(error) => {
                 self.state.lock().noted.remove(&key);
                 Err(error)
@@ -285,7 +289,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         }
     }
 
-    /// When the note of a request that runs can go: then no client can come back for it.
+    /// When the note of a running request expires: after that no client can come back for it.
     fn deadline(&self, request: &Request) -> Time {
         let longest = if request.method == Method::Listen { LISTEN } else { self.longest };
         self.until(longest + AFTER_END)
@@ -295,7 +299,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         self.clock.now().after(time)
     }
 
-    /// Spawns a write that no client waits for. Without a runtime the process is about to end.
+    /// Spawns a write that no client waits for. Without a runtime the process is ending, and nothing is written.
     fn spawn(&self, write: impl Future<Output = ()> + Send + 'static) {
         if let Ok(runtime) = Handle::try_current() {
             self.tasks.spawn_on(write, &runtime);
@@ -303,25 +307,26 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
     }
 }
 
-/// A first note in the store. Unless it is kept, its client never hears of it, and it is removed.
-struct Written<T: Send + Sync + 'static> {
+/// The first note of a call in the store. If it is dropped without `keep`, its client never gets the event id, and the
+/// note is removed.
+struct FirstNote<T: Send + Sync + 'static> {
     calls: Arc<KeptCalls<T>>,
     key: SessionKey,
     version: Option<Version>,
 }
 
-impl<T: Send + Sync + 'static> Written<T> {
+impl<T: Send + Sync + 'static> FirstNote<T> {
     fn keep(mut self) -> Version {
         self.version.take().expect("it is kept once, with itself")
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Written<T> {
+impl<T: Send + Sync + 'static> Drop for FirstNote<T> {
     fn drop(&mut self) {
         let Some(version) = self.version.take() else { return };
         let (calls, key) = (Arc::clone(&self.calls), self.key);
         self.calls.spawn(async move {
-            // If that fails, the note expires like any other.
+            // If the removal fails, the note expires like any other.
             if remove(calls.store.as_ref(), record_key(key), version).await.is_ok() {
                 calls.state.lock().noted.remove(&key);
             }
@@ -329,11 +334,11 @@ impl<T: Send + Sync + 'static> Drop for Written<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Kept<T> {
-    /// Notes that a server is about to see the call, which it had not when the note was written.
+impl<T: Send + Sync + 'static> CallNote<T> {
+    /// Notes that the call now goes to a server, for a call that was noted before any server saw it.
     ///
     /// # Errors
-    /// When the store does not take it: then the call must not be begun.
+    /// When the store does not write it: then the call must not be started.
     pub(crate) async fn begins(&self) -> Result<(), StoreError> {
         self.is_begun.store(true, Ordering::Release);
         let deadline = self.calls.deadline(&self.request);
@@ -348,7 +353,8 @@ impl<T: Send + Sync + 'static> Kept<T> {
         }
     }
 
-    /// The client hung up, which withdraws the call. Should it have been cut off instead, it comes back soon.
+    /// The client closed the connection, which withdraws the call. If the connection only broke, the client comes back
+    /// soon, so the note stays for a short time.
     pub(crate) fn withdrawn(self: &Arc<Self>) {
         if self.settle() {
             let kept = Arc::clone(self);
@@ -359,28 +365,29 @@ impl<T: Send + Sync + 'static> Kept<T> {
         }
     }
 
-    /// The note stays as it is, for the next process.
+    /// Leaves the note unchanged, for the next process.
     pub(crate) fn left(&self) {
         if self.settle() {
             self.leave_table();
         }
     }
 
-    /// Waits until the note says how the attempt ended.
+    /// Waits until the note contains the end of the attempt.
     pub(crate) async fn noted(&self) {
         drop(tokio::time::timeout(NOTE_WITHIN, self.is_noted.cancelled()).await);
     }
 
-    fn head(&self) -> Head {
-        Head::new(&self.request, &self.route, self.is_begun.load(Ordering::Acquire), self.server.clone())
+    fn head(&self) -> CallHead {
+        CallHead::new(&self.request, &self.route, self.is_begun.load(Ordering::Acquire), self.server.clone())
     }
 
-    /// Whether this is the first to say how it ended.
+    /// Whether the caller is the first to decide how the attempt ended.
     fn settle(&self) -> bool {
         !self.is_settled.swap(true, Ordering::AcqRel)
     }
 
-    /// Only after the note was written: until then a client that comes back would find the call unanswered.
+    /// Called only after the note was written: before that, a client that comes back would find a note without an
+    /// answer.
     fn leave_table(&self) {
         self.calls.state.lock().live.remove(&self.key);
         self.is_noted.cancel();
@@ -403,7 +410,7 @@ impl<T: Send + Sync + 'static> Kept<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Kept<T> {
+impl<T: Send + Sync + 'static> Drop for CallNote<T> {
     fn drop(&mut self) {
         self.leave_table();
     }
@@ -413,7 +420,7 @@ fn record_key(key: SessionKey) -> RecordKey {
     RecordKey { space: Space::Call, key }
 }
 
-/// Removes notes whose time is up, as long as there is somebody who writes them.
+/// Removes expired notes, as long as the `KeptCalls` exist.
 async fn sweep<T: Send + Sync + 'static>(calls: Weak<KeptCalls<T>>) {
     while let Some(calls) = calls.upgrade() {
         match calls.store.expired(Space::Call, calls.clock.now(), PAGE).await {
@@ -422,18 +429,18 @@ async fn sweep<T: Send + Sync + 'static>(calls: Weak<KeptCalls<T>>) {
                 let mut has_moved = false;
                 for (key, version) in due {
                     let Some(_in_hand) = calls.avoided.take(key) else { continue };
-                    // A conflict: its end was noted meanwhile, with a later deadline.
+                    // A conflict means that its end was noted just now, with a later deadline.
                     if remove(calls.store.as_ref(), key, version).await.is_ok() {
                         calls.state.lock().noted.remove(&key.key);
                         has_moved = true;
                     }
                 }
-                // Without progress the same page would come again and again.
+                // Without progress the next page would be the same one.
                 if is_full && has_moved {
                     continue;
                 }
             }
-            Err(error) => tracing::warn!(%error, "could not remove notes of calls; trying again later"),
+            Err(error) => tracing::warn!(%error, "could not remove notes of calls; retrying later"),
         }
         drop(calls);
         tokio::time::sleep(SWEEP_EVERY).await;

@@ -1,7 +1,7 @@
-//! The event id of a call without a session: the secret name by which its client can come back for the outcome.
+//! The event id of a call without a session: a secret with which the client can come back for the outcome.
 //!
-//! On the wire: `call-`, 32 hex digits, `-`, and the id of the request in base64. The request's id is a part of it so
-//! that a client can be told that its call is lost even where no record of the call is left.
+//! On the wire: `call-`, 32 hex digits, `-`, and the id of the request in base64. The event id
+//! contains the request's id, so that we can answer a lost call even if the store has no record of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::limits::Jitter;
 
 const PREFIX: &str = "call-";
 
-/// The longest id of a request that is written into an event id.
+/// The longest request id that an event id can contain.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 
 /// The secret name of a call, and the id of the request that made it.
@@ -27,18 +27,18 @@ pub(crate) struct CallId {
 }
 
 impl CallId {
-    /// A fresh name for the call of a request. `None` if the request's id is too long to be repeated in it.
+    /// A fresh event id for the call of a request. `None` if the request's id is too long to be part of it.
     pub(crate) fn random(request: &RequestId) -> Option<Self> {
         let fits = request.raw().len() <= MAX_REQUEST_ID_BYTES;
         fits.then(|| Self { secret: SessionId::random(), request: request.clone() })
     }
 
-    /// Reads the wire form; anything else is not the event id of a call.
+    /// Reads the wire form. `None` for any other text.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let rest = text.strip_prefix(PREFIX.as_bytes())?;
         let (secret, request) = rest.split_at_checked(32)?;
         let request = URL_SAFE_NO_PAD.decode(request.strip_prefix(b"-")?).ok()?;
-        // It comes from a client, and goes into the answer as it is: it has to be one value and nothing else.
+        // A client sent this text, and it is copied into the answer: it must be exactly one JSON value.
         let is_value = serde_json::from_slice::<&serde_json::value::RawValue>(&request).is_ok();
         if !is_value || request.len() > MAX_REQUEST_ID_BYTES {
             return None;
@@ -46,17 +46,18 @@ impl CallId {
         Some(Self { secret: SessionId::parse(secret)?, request: RequestId::from_raw(Bytes::from(request))? })
     }
 
-    /// The wire form, for the owner of the call alone.
+    /// The wire form. Only the owner of the call may get it.
     pub(crate) fn expose(&self) -> String {
         format!("{PREFIX}{}-{}", self.secret.expose(), URL_SAFE_NO_PAD.encode(self.request.raw()))
     }
 
-    /// This time, or somewhat more, so that not all clients come back at once; for a call always the same.
+    /// Adds the jitter of this call to a time, so that clients do not all come back at once. It is the same on every
+    /// call.
     pub(crate) fn spread(&self, jitter: Jitter, time: Duration) -> Duration {
         jitter.of(time, SessionKey::from_bytes(self.secret.to_bytes()), StreamId::new(0))
     }
 
-    /// The name under which stores know the call.
+    /// The call's key in stores.
     pub(crate) fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
         self.secret.key_of_owner(b"tenure call\0", owner, route)
     }

@@ -1,4 +1,4 @@
-//! What a store keeps of a call whose client can come back for it: the request, and later its answer.
+//! The record of a call whose client can come back for it: the request, and later its answer.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use tenure_protocol::json::object;
 use tenure_protocol::{Method, RawJson, Request, RequestId};
 
 use crate::fingerprint::Fingerprint;
-use crate::framed::{self, Unreadable};
+use crate::framed::{self, UnreadableFrame};
 use crate::id::Route;
 
 const FORMAT: u8 = 1;
@@ -14,14 +14,14 @@ const FORMAT: u8 = 1;
 /// A call as it is kept.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct CallRecord {
-    pub(crate) head: Head,
+    pub(crate) head: CallHead,
     /// The whole response, as the client gets it. Empty until the call is answered.
     pub(crate) outcome: Bytes,
 }
 
 /// Everything about a call but its outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Head {
+pub(crate) struct CallHead {
     /// `None` for the endpoint without a name.
     pub(crate) route: Option<String>,
     /// The id of the request, as JSON text.
@@ -30,25 +30,24 @@ pub(crate) struct Head {
     /// The params as the server gets them, as JSON text; until there is an outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     params: Option<String>,
-    /// Whether a server may have seen the call. A call that came too late to be begun may be begun by the next process,
-    /// whatever it does.
+    /// Whether a server may have seen the call. If not, the next process may start it, whatever the call does.
     pub(crate) begun: bool,
-    /// The server that it was meant for.
+    /// The server that the call was for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) server: Option<Server>,
+    pub(crate) server: Option<NotedServer>,
 }
 
-/// A server behind, as a record remembers it.
+/// A server as it is written in a record.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Server {
+pub(crate) struct NotedServer {
     pub(crate) fingerprint: Fingerprint,
-    /// The name that it gave itself, if it was known.
+    /// The name that the server gave itself, if it was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
 }
 
-impl Head {
-    pub(crate) fn new(request: &Request, route: &Route, begun: bool, server: Option<Server>) -> Self {
+impl CallHead {
+    pub(crate) fn new(request: &Request, route: &Route, begun: bool, server: Option<NotedServer>) -> Self {
         Self {
             route: route.name().map(str::to_owned),
             id: String::from_utf8_lossy(request.id.raw()).into_owned(),
@@ -71,13 +70,13 @@ impl Head {
 }
 
 impl CallRecord {
-    /// One that has no outcome yet.
-    pub(crate) fn open(head: Head) -> Self {
+    /// The record of a call without an outcome.
+    pub(crate) fn open(head: CallHead) -> Self {
         Self { head, outcome: Bytes::new() }
     }
 
-    /// The same with its outcome. The request is not needed any more.
-    pub(crate) fn ended(mut head: Head, outcome: Bytes) -> Self {
+    /// The record of a call with its outcome. The params are removed, because they are no longer needed.
+    pub(crate) fn ended(mut head: CallHead, outcome: Bytes) -> Self {
         head.params = None;
         Self { head, outcome }
     }
@@ -86,7 +85,7 @@ impl CallRecord {
         framed::encode(FORMAT, &self.head, &self.outcome)
     }
 
-    pub(crate) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
+    pub(crate) fn decode(bytes: &Bytes) -> Result<Self, UnreadableFrame> {
         framed::decode(FORMAT, bytes).map(|(head, outcome)| Self { head, outcome })
     }
 }
@@ -95,14 +94,15 @@ impl CallRecord {
 mod tests {
     use super::*;
 
-    fn head() -> Head {
+    fn head() -> CallHead {
         let request = Request {
             id: RequestId::from_number(7),
             method: Method::ToolsCall,
             params: Some(RawJson::trusted(r#"{ "name":"dig" }"#)),
         };
-        let server = Server { fingerprint: Fingerprint::unconfigured("foo"), name: Some("foo".to_owned()) };
-        Head::new(&request, &Route::named("b"), true, Some(server))
+        let server =
+            NotedServer { fingerprint: Fingerprint::unconfigured("foo"), name: Some("foo".to_owned()) };
+        CallHead::new(&request, &Route::named("b"), true, Some(server))
     }
 
     #[test]
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn other_bytes_are_no_record() {
         let whole = CallRecord::open(head()).encode();
-        assert!(matches!(CallRecord::decode(&Bytes::from_static(b"\x02x")), Err(Unreadable::Newer(2))));
+        assert!(matches!(CallRecord::decode(&Bytes::from_static(b"\x02x")), Err(UnreadableFrame::Newer(2))));
         for cut in 0..whole.len() {
             assert!(
-                matches!(CallRecord::decode(&whole.slice(..cut)), Err(Unreadable::Broken)),
+                matches!(CallRecord::decode(&whole.slice(..cut)), Err(UnreadableFrame::Broken)),
                 "cut at {cut}"
             );
         }

@@ -1,4 +1,4 @@
-//! The time of day, as a port, so that tests can turn it.
+//! The time of day as a port, so that tests can set it.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,8 +1,8 @@
-//! What the runtime asks of others: a place to keep things, a server to talk to, the time.
+//! The traits that the runtime needs from outside: the store, the clock, and the seal for data that clients carry.
 
+pub mod store;
 pub mod clock;
 pub mod seal;
-pub mod store;
 
-/// A future that owns all it needs.
+/// A boxed future that borrows nothing.
 pub type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;

@@ -1,13 +1,14 @@
-//! Sealing what a client carries for us: it must come back unread and unchanged, from whom it was given to.
+//! Seals data that a client carries for us: the client can neither read nor change it, and only the same client can
+//! bring it back.
 
 /// Seals and opens.
 ///
-/// 1. What was sealed opens with the same `bound` and no other.
-/// 2. What was changed does not open. Nor does what somebody else sealed.
-/// 3. The same thing sealed twice looks different each time.
+/// 1. Sealed bytes open only with the `bound` that they were sealed with.
+/// 2. Changed bytes do not open, nor do bytes that were sealed with another key.
+/// 3. Sealing the same bytes twice gives different results.
 pub trait Seal: Send + Sync + 'static {
-    /// Seals something that belongs to `bound`.
+    /// Seals `plain` and binds it to `bound`.
     fn seal(&self, bound: &[u8], plain: &[u8]) -> Option<Vec<u8>>;
-    /// Opens it again.
+    /// Opens sealed bytes.
     fn open(&self, bound: &[u8], sealed: &[u8]) -> Option<Vec<u8>>;
 }

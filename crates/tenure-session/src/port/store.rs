@@ -1,8 +1,8 @@
-//! Where records and events are kept: the port that memory, disk and cluster engines implement.
+//! The store of records and events: the port that memory, disk and cluster engines implement.
 //!
-//! A write ends in one of: done, conflict, fenced, busy, or unknown (it may or may not have happened:
-//! read back before deciding). Positions, versions and epochs grow and have gaps; nothing may assume
-//! that the next one is one more.
+//! A write ends in one of: done, conflict, fenced, busy, or unknown (it may or may not have happened: the
+//! caller has to read the record before it decides). Positions, versions and epochs grow and have gaps; no
+//! code may assume that the next one is one more.
 
 use bytes::Bytes;
 
@@ -10,21 +10,21 @@ use super::BoxFuture;
 use super::clock::Time;
 use crate::id::{NodeId, Position, SessionKey, StreamId};
 
-/// What a record is about. Engines keep the spaces apart.
+/// The kind of a record. Each space has its own keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Space {
     /// Sessions, and the tombstones of ended ones.
     Session,
-    /// What the store has to know of itself, such as by which key it is sealed. A copy leaves it behind.
+    /// The store's own data, such as the id of the key that it is sealed with. A copy of a store does not include it.
     Store,
     /// States that clients name by data sessions and handles, and the tombstones of ended ones.
     State,
-    /// What an rmcp server keeps here of its own sessions and streams.
+    /// The sessions and streams of an rmcp server that uses this store.
     Rmcp,
     /// Tasks: calls whose clients come back for the outcome.
     Task,
-    /// Calls without a session whose clients can come back for the rest of a stream that broke.
+    /// Calls without a session whose clients can come back for the rest of a broken stream.
     Call,
 }
 
@@ -36,7 +36,7 @@ impl Space {
 /// The name of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RecordKey {
-    /// What it is about.
+    /// The kind of the record.
     pub space: Space,
     /// Its hashed name.
     pub key: SessionKey,
@@ -48,8 +48,9 @@ impl RecordKey {
         Self { space: Space::Session, key }
     }
 
-    /// A short name for logs, such as `s-4f3a9c01` for a session. A state is called by the last digits of its key,
-    /// such as `d-4f3a9c01`, since the first are its owner's. A task is called like `t-4f3a9c01`.
+    /// A short name for logs, such as `s-4f3a9c01` for a session, `t-4f3a9c01` for a task and `c-4f3a9c01` for a call.
+    /// The name of a state, such as `d-4f3a9c01`, has the last digits of its key, since the first digits are its
+    /// owner's.
     pub fn label(&self) -> String {
         match self.space {
             Space::State => format!("d-{}", &self.key.hex()[24..]),
@@ -64,10 +65,10 @@ impl RecordKey {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Version(pub u64);
 
-/// What the writer believes to be there.
+/// The current record as the writer expects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expected {
-    /// Nothing.
+    /// No record.
     Absent,
     /// A record of this version.
     Version(Version),
@@ -80,7 +81,7 @@ pub struct Record {
     pub version: Version,
     /// Its content.
     pub value: Bytes,
-    /// When it is due to be looked at.
+    /// When it is due: [`Store::expired`] lists it from then on.
     pub deadline: Option<Time>,
 }
 
@@ -88,26 +89,26 @@ pub struct Record {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Epoch(pub u64);
 
-/// What an entry of the log is to its stream.
+/// The role of a log entry in its stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    /// Not an event, but a note of what the stream is for. It is kept beside the stream until that ends.
+pub enum EntryPlace {
+    /// Not an event, but a note on the purpose of the stream. It is kept until the stream ends.
     Note,
-    /// An event; more may follow. Without a body it is no message, and says that events are missing here.
+    /// An event; more may follow. Without a body it is not a message, but marks that events are missing here.
     Middle,
-    /// An event that completes the stream. Without a body it is no message, and only says so.
+    /// An event that completes the stream. Without a body it is not a message, but only marks the end.
     End,
 }
 
-/// An event on its way into the log.
+/// An event to be appended to the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewEvent {
     /// The stream it is on.
     pub stream: StreamId,
     /// The message.
     pub body: Bytes,
-    /// What it is to the stream.
-    pub place: Place,
+    /// Its role in the stream.
+    pub place: EntryPlace,
     /// When it happened.
     pub at: Time,
 }
@@ -115,23 +116,23 @@ pub struct NewEvent {
 /// An event in the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Where it is.
+    /// Its position in the log.
     pub position: Position,
     /// The message.
     pub body: Bytes,
-    /// What it is to the stream; never a note.
-    pub place: Place,
+    /// Its role in the stream; never a note.
+    pub place: EntryPlace,
     /// When it happened.
     pub at: Time,
 }
 
-/// A stretch of one stream.
+/// Events that were read from one stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Stretch {
+pub struct StreamEvents {
     /// The events, in order.
     pub events: Vec<Event>,
-    /// Events of the stream at or before this position may have been trimmed; those that were read before that are among
-    /// `events` all the same. See clauses 19 and 20 of [`Store`].
+    /// Events of the stream at or before this position may have been trimmed. `events` may still contain some of them,
+    /// if they were read before the trim. See clauses 19 and 20 of [`Store`].
     pub trimmed: Position,
 }
 
@@ -151,53 +152,53 @@ pub struct Keep {
     pub events: usize,
     /// At most this many bytes.
     pub bytes: usize,
-    /// Only those that happened after this.
+    /// Only events that happened after this time.
     pub since: Time,
 }
 
-/// What is left of a session's events.
+/// The kept events of a session, in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Kept {
+pub struct KeptEvents {
     /// How many.
     pub events: usize,
     /// How many bytes.
     pub bytes: usize,
-    /// When the oldest of them happened.
+    /// The time of the oldest event.
     pub oldest: Option<Time>,
     /// Everything at or before this position is gone.
     pub trimmed: Position,
 }
 
-/// What is known of one stream.
+/// One stream of a [`Survey`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Surveyed {
-    /// Which.
+    /// The stream.
     pub stream: StreamId,
     /// The position of its last event, also if that was trimmed.
     pub last: Position,
     /// Whether it is complete.
     pub ended: bool,
-    /// What it is for; only while it is open.
+    /// Its note; only while it is open.
     pub note: Option<Bytes>,
 }
 
-/// What is known of a session's streams, without their events.
+/// The streams of a session, without their events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Survey {
     /// Streams that are open or have events, by number.
     pub streams: Vec<Surveyed>,
     /// No stream of this number or a higher one ever had an entry.
     pub next_stream: u32,
-    /// What is kept of all of them.
-    pub kept: Kept,
+    /// The kept events of all streams, in numbers.
+    pub kept: KeptEvents,
 }
 
-/// One stream with everything that is kept of it.
+/// One stream with all its kept events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SavedStream {
-    /// Which.
+    /// The stream.
     pub stream: StreamId,
-    /// What it is for, if it is open.
+    /// Its note, if it is open.
     pub note: Option<Bytes>,
     /// Events at or before this position were trimmed.
     pub trimmed: Position,
@@ -205,7 +206,7 @@ pub struct SavedStream {
     pub events: Vec<Event>,
 }
 
-/// All streams of a session with everything that is kept of them.
+/// All streams of a session with all their kept events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SavedLog {
     /// The streams.
@@ -216,9 +217,9 @@ pub struct SavedLog {
     pub trimmed: Position,
 }
 
-/// How an engine keeps what it was given.
+/// How long an engine keeps a finished write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Durability {
+pub enum StoreDurability {
     /// Until the process ends.
     Process,
     /// Until the machine loses power.
@@ -227,45 +228,45 @@ pub enum Durability {
     Disk,
 }
 
-/// What an engine can do.
+/// The properties of an engine.
 #[derive(Clone, Copy, Debug)]
-pub struct Capabilities {
-    /// What a finished write survives.
-    pub durability: Durability,
+pub struct StoreCapabilities {
+    /// How long a finished write lasts.
+    pub durability: StoreDurability,
     /// The most events in one append.
     pub max_batch: usize,
     /// The largest record or event.
     pub max_value_bytes: usize,
 }
 
-/// What is wrong with an engine.
+/// The trouble of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// In words for operators.
+    /// A text for operators.
     pub what: String,
     /// How bad it is.
     pub grade: Grade,
 }
 
-/// How bad it is what is wrong with an engine.
+/// How serious the trouble of an engine is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Grade {
-    /// It does some of its work, and all of it again by itself when what is wrong is over. A restart would not help.
+    /// The engine does a part of its work, and recovers by itself when the trouble is over. A restart would not help.
     Degraded,
-    /// It does none of its work, and tries to. Nobody knows whether a restart would help.
+    /// The engine does none of its work, and keeps trying. It is unknown whether a restart would help.
     Down,
-    /// It does not come back by itself: the process has to be started anew.
+    /// The engine does not recover by itself: the process has to be restarted.
     Lost,
 }
 
-/// Why a store did not do what it was asked.
+/// Why a store operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The record is not what the writer believed; nothing was changed.
+    /// The record is not the one that the writer expected; nothing was changed.
     #[error("the record has changed meanwhile")]
     Conflict {
-        /// What is there now.
+        /// The version of the current record.
         current: Option<Version>,
     },
     /// Another node owns the session; nothing was changed.
@@ -274,7 +275,7 @@ pub enum StoreError {
     /// Too much to do; nothing was changed.
     #[error("the store is busy")]
     Busy,
-    /// There is no room for anything that grows; nothing was changed. What removes something still works.
+    /// The disk has no room for more data; nothing was changed. Operations that remove data still work.
     #[error("the disk is full")]
     Full,
     /// The record, event or batch is larger than the engine takes; nothing was changed.
@@ -288,7 +289,7 @@ pub enum StoreError {
     Unavailable(String),
 }
 
-/// A store's answer, later.
+/// The future of a store's answer.
 pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 
 /// Keeps records and events.
@@ -304,34 +305,34 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///    first, at most `limit`, each with the version that has this deadline: a record that is renewed meanwhile
 ///    is never listed with its new version. It removes nothing; `get` still returns such a record.
 /// 6. `list(after, limit)` walks all records of a space in key order without repeats.
-/// 7. `claim` with the current epoch (or `None` where nobody ever claimed) makes a higher epoch; with
-///    any other it is `Fenced`.
+/// 7. `claim` with the current epoch (or `None` if the session was never claimed) makes a higher epoch;
+///    with any other epoch it is `Fenced`.
 /// 8. `append` with an epoch other than the current one is `Fenced` and changes nothing.
 /// 9. `append` is atomic and assigns growing positions, in the order of the batch, unique in the
 ///    session.
 /// 10. `read(after)` yields the events of exactly that stream and session with a higher position, in
-///     order, none left out but trimmed ones, as many as the limit allows but at least one, and says up
-///     to where it was trimmed.
+///     order, without gaps except trimmed events, as many as the limit allows but at least one, and
+///     returns the position up to which the stream was trimmed.
 /// 11. `trim` forgets the oldest events of the session first, whatever their stream, until all bounds
 ///     of [`Keep`] hold.
 /// 12. `drop_session` forgets all events and the ownership of the session, and nothing else. A read beside it
-///     returns the events after `after` or the first of them, without a hole.
-/// 13. An entry with [`Place::Note`] stands beside its stream until an entry with [`Place::End`] is appended
-///     to it: `survey` shows it, `read` does not yield it, `trim` does not forget it, a later one replaces it.
-/// 14. `survey` tells of every stream that is open or has events, where it ends, and a number that no stream
-///     ever reached, also if that stream was trimmed away long ago. All of it is of one moment.
+///     returns the events after `after` or the first of them, without a gap.
+/// 13. An entry with [`EntryPlace::Note`] is kept beside its stream until an entry with [`EntryPlace::End`] is appended
+///     to the stream: `survey` shows it, `read` does not yield it, `trim` does not remove it, a later note replaces it.
+/// 14. `survey` returns every stream that is open or has events, with the position of its last event, and a number
+///     that no stream has ever reached, including streams that were trimmed away. It is one consistent snapshot.
 /// 15. `restore` gives a session exactly these streams and events, at these positions, in place of what it
-///     had; whatever is appended later comes after them.
-/// 16. When a write has answered `Ok`, its effect survives what `capabilities().durability` promises.
+///     had; events that are appended later come after them.
+/// 16. When a write has answered `Ok`, its effect lasts as long as `capabilities().durability` promises.
 /// 17. A future that is dropped early leaves the write done or undone, never half done.
-/// 18. `peek` says what `get` would say, or nothing.
-/// 19. A read beside a trim tells of every gap: an event after `after` that is left out, and that comes before
-///     the last event of the stretch (or anywhere, if the stretch is empty), is at or before its `trimmed`.
-/// 20. A stream that was complete and was trimmed away whole does not look as if it had never been: `read` says
-///     that it was trimmed at or beyond its last event, also after a `restore`, until `drop_session`.
-/// 21. A session that is restored goes on behind every position that the store it was saved from has given out, also
-///     behind those from after it was saved: clients hold them. The same holds of a whole store that is opened from a
-///     backup. It takes clocks that are not behind.
+/// 18. `peek` returns the same as `get`, or `None`.
+/// 19. A read beside a trim reports every gap: if an event after `after` is missing in the answer, and comes before
+///     the last event of the answer (or the answer has no events), then it is at or before the answer's `trimmed`.
+/// 20. A complete stream that was trimmed away as a whole is still known: `read` answers that it was trimmed at or
+///     beyond its last event, also after a `restore`, until `drop_session`.
+/// 21. A restored session assigns only positions higher than any that its former store assigned, also after the save,
+///     because clients hold those positions. The same holds for a whole store that is opened from a backup. This needs
+///     clocks that are not behind.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(
@@ -343,7 +344,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Stored<Version>;
     /// Reads a record.
     fn get(&self, key: RecordKey) -> Stored<Option<Record>>;
-    /// What [`Store::get`] would say, if it can be said on the spot; `None` if it has to be waited for. See clause 18.
+    /// The answer of [`Store::get`] if it is available without waiting; otherwise `None`. See clause 18.
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
         let _ = key;
         None
@@ -362,36 +363,36 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes ownership of a session. See clause 7.
     fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch>;
-    /// Who owns a session.
+    /// The owner of a session.
     fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>>;
     /// Gives ownership back; the epoch is not used again.
     fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()>;
 
     /// Adds events. See clauses 8 and 9.
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>>;
-    /// Reads a stretch of a stream. See clauses 10, 19 and 20.
+    /// Reads events of a stream. See clauses 10, 19 and 20.
     fn read(
         &self,
         session: SessionKey,
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch>;
+    ) -> Stored<StreamEvents>;
     /// Forgets old events. See clause 11.
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept>;
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents>;
     /// Forgets all events of a session. See clause 12.
     fn drop_session(&self, session: SessionKey) -> Stored<()>;
-    /// The highest position of a session, also if nothing is left there.
+    /// The highest position of a session, also if its event was removed.
     fn tail(&self, session: SessionKey) -> Stored<Position>;
-    /// What is known of a session's streams. See clause 14.
+    /// The streams of a session. See clause 14.
     fn survey(&self, session: SessionKey) -> Stored<Survey>;
-    /// Puts back what was saved of a session. See clause 15.
+    /// Puts back the saved streams of a session. See clauses 15 and 21.
     fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()>;
 
-    /// What the engine can do.
-    fn capabilities(&self) -> Capabilities;
+    /// The properties of the engine.
+    fn capabilities(&self) -> StoreCapabilities;
 
-    /// What is wrong with the engine right now; nothing while it works.
+    /// The engine's current trouble; `None` while it works.
     fn trouble(&self) -> Option<Trouble> {
         None
     }

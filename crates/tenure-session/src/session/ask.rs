@@ -1,23 +1,23 @@
 //! A request to the client: sampling, elicitation, roots, ping.
 //!
-//! It goes out on the stream of the request that caused it, under an id of ours that is unique in the
-//! session, and its answer comes back in a POST of its own. An answer to nothing is logged and dropped.
+//! The question goes out on the stream of the request that caused it, under our own id, which is unique in the session.
+//! The client answers in another POST. An answer to an unknown question is logged and dropped.
 
 use std::sync::Arc;
 
 use tenure_protocol::{Error, Method, RawJson, Reason, Reply, RequestId, Response, RpcError, message};
 use tokio::sync::oneshot;
 
-use crate::session::session::{InFlight, Session, State, ended_error};
-use crate::session::stream::Origin;
+use crate::call::Origin;
+use crate::session::live_session::{InFlight, Session, SessionState, ended_error};
 
 /// A question that waits for the client's answer.
 pub(super) struct Ask {
     answer: oneshot::Sender<Reply>,
 }
 
-/// Takes the question back if nobody waits for its answer any more.
-struct Asked {
+/// Cancels the question if the task that waits for its answer is dropped.
+struct QuestionGuard {
     session: Arc<Session>,
     origin: Origin,
     number: u64,
@@ -27,8 +27,8 @@ impl Session {
     /// Asks the client and waits for its answer.
     ///
     /// # Cancel safety
-    /// A dropped question is withdrawn: the client is told, a late answer is ignored.
-    pub(crate) async fn ask(
+    /// Dropping the future cancels the question: the client is told, and a late answer is ignored.
+    pub(super) async fn put_question(
         self: &Arc<Self>,
         origin: Origin,
         method: &Method,
@@ -57,7 +57,7 @@ impl Session {
             if let Some(call) = state.call_of(&origin) {
                 call.asking += 1;
             }
-            Asked { session: Arc::clone(self), origin, number }
+            QuestionGuard { session: Arc::clone(self), origin, number }
         };
         let body = message::write_request(&self.ask_id(asked.number), method, params);
         self.emit(&asked.origin, body).await.map_err(|error| error.to_rpc())?;
@@ -75,7 +75,7 @@ impl Session {
     /// Takes an answer of the client.
     ///
     /// # Errors
-    /// When the session is over.
+    /// When the session has ended.
     pub fn response(self: &Arc<Self>, response: Response) -> Result<(), Error> {
         self.touch();
         let mut state = self.state.lock();
@@ -83,17 +83,17 @@ impl Session {
         let ask = self.ask_number(&response.id).and_then(|number| state.asks.remove(&number));
         drop(state);
         match ask {
-            // The asker may have gone meanwhile; then nobody wants the answer.
+            // Fails if the waiting task is gone; then the answer is not needed.
             Some(ask) => drop(ask.answer.send(response.outcome)),
             None => {
-                tracing::debug!(session = %self.label, id = ?response.id, "an answer to no open question; dropped")
+                tracing::debug!(session = %self.label, id = ?response.id, "dropped an answer to an unknown question")
             }
         }
         Ok(())
     }
 
-    /// Our id for a question. It names the epoch, so that an answer to a question from before a restart is
-    /// never taken for an answer to a later one.
+    /// Our id for a question. It contains the epoch, so that an answer to a question from before a restart does not
+    /// match a later question.
     fn ask_id(&self, number: u64) -> RequestId {
         RequestId::from_text(&format!("{:x}-{number}", self.epoch.0))
     }
@@ -111,17 +111,17 @@ impl Session {
     }
 }
 
-impl State {
+impl SessionState {
     /// The request in flight that an origin names.
     fn call_of(&mut self, origin: &Origin) -> Option<&mut InFlight> {
         match origin {
-            Origin::Session => None,
+            Origin::Unasked => None,
             Origin::Call { id, number } => self.calls.get_mut(id).filter(|call| call.number == *number),
         }
     }
 }
 
-impl Drop for Asked {
+impl Drop for QuestionGuard {
     fn drop(&mut self) {
         let now = self.session.inner.clock.now();
         let open = {
@@ -137,9 +137,9 @@ impl Drop for Asked {
         }
         let id = self.session.ask_id(self.number);
         let body = message::write_cancelled(&id, "no longer needed");
-        // The originating request may be over; then its stream takes no more and the client knows.
+        // Fails if the originating request has ended; its answer already tells the client.
         if let Err(error) = self.session.emit_now(&self.origin, body) {
-            tracing::debug!(session = %self.session.label, %error, "could not withdraw a question");
+            tracing::debug!(session = %self.session.label, %error, "could not cancel a question");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Changes the settings of a session by its hashed name: of one in memory, of a dormant one, or in a store that no
-//! server has open. Each change is made to the version that was read, or again.
+//! Changes the settings of a session by its hashed id: in memory, dormant, or in a store that no server has open.
+//!
+//! Each change is a compare-and-swap on the version that was read; after a conflict it is tried again.
 
 use serde::{Deserialize, Serialize};
 use tenure_protocol::Error;
@@ -8,18 +9,18 @@ use crate::id::SessionKey;
 use crate::limits::Limits;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, Store, StoreError};
-use crate::record::Kept;
-use crate::session::idle_ttl::{self, IdleTtl};
+use crate::record::StoredSession;
 use crate::session::sessions::{Sessions, store_failed};
-use crate::session::settings::{Metadata, Settings, check_size};
+use crate::session::settings::check_size;
+use crate::settings::{self, IdleTtl, Metadata, Settings};
 
-/// What an operator changes of a session.
+/// An operator's changes to the settings of a session.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
 pub struct Changes {
-    /// Members of the metadata that are set; those that are `null` are removed.
+    /// Metadata members to set; a `null` removes the member.
     #[serde(default)]
     pub metadata: Metadata,
-    /// How long it lives when nobody uses it, from now on.
+    /// The new idle time, from now on.
     #[serde(default, rename = "ttl_ms")]
     pub ttl: Option<IdleTtl>,
 }
@@ -37,7 +38,7 @@ impl Changes {
 }
 
 impl Sessions {
-    /// Changes the settings of a session. Returns all of it; nothing if there is no session that lives.
+    /// Changes the settings of a session. Returns all its settings; `None` if there is no such session.
     ///
     /// # Errors
     /// When the session ends meanwhile, the metadata are too large, or the store fails. Nothing is changed then.
@@ -57,8 +58,7 @@ impl Sessions {
     }
 }
 
-/// The same in a store that no server has open, or that has the session not in memory. The limits say what a session
-/// without a time of its own gets.
+/// The same for a dormant session, or in a store that no server has open. `limits` gives the default idle time.
 ///
 /// # Errors
 /// When the metadata are too large, or the store fails.
@@ -75,9 +75,11 @@ pub async fn annotate(
     let key = RecordKey::session(key);
     loop {
         let Some(record) = store.get(key).await.map_err(store_failed)? else { return Ok(None) };
-        let Ok(Kept::Session(mut session)) = Kept::decode(&record.value) else { return Ok(None) };
-        // One whose time is over has ended, whether or not somebody has come by: nothing brings it back.
-        if idle_ttl::due(&session, record.deadline, limits).is_some_and(|due| due <= now) {
+        let Ok(StoredSession::Session(mut session)) = StoredSession::decode(&record.value) else {
+            return Ok(None);
+        };
+        // A session that is past its deadline has ended, even if the sweep has not removed it yet.
+        if settings::due(&session, record.deadline, limits).is_some_and(|due| due <= now) {
             return Ok(None);
         }
         let metadata = std::mem::take(&mut session.metadata);
@@ -86,7 +88,7 @@ pub async fn annotate(
         check_size(&settings.metadata, limits)?;
         session.metadata.clone_from(&settings.metadata);
         let deadline = match changes.ttl {
-            Some(ttl) => idle_ttl::begin_anew(&mut session, ttl, limits, now),
+            Some(ttl) => settings::begin_anew(&mut session, ttl, limits, now),
             None => record.deadline,
         };
         match store.put(key, session.encode(), Expected::Version(record.version), deadline).await {

@@ -1,8 +1,8 @@
-//! A session that is being created, and is undone if its client leaves before it hears of it.
+//! Undoes the creation of a session if its client disconnects before it receives the session id.
 //!
-//! First the key is claimed, then the server is started, then the record is written. If the client hangs up, a server
-//! that is being started is let go at once. A claim or a write goes on until its outcome is known, because only then
-//! it is clear whether there is something to undo.
+//! First the key is claimed, then the server is started, then the record is written. If the client disconnects, a
+//! starting server is closed at once. A claim or a write goes on until its result is known, because only then it is
+//! clear what has to be undone.
 
 use std::sync::Arc;
 
@@ -11,40 +11,43 @@ use bytes::Bytes;
 use crate::id::SessionKey;
 use crate::port::clock::Time;
 use crate::port::store::{Epoch, Expected, RecordKey, StoreError, Version};
-use crate::record::End;
-use crate::session::session::Session;
-use crate::session::sessions::Inner;
-use crate::take_back::{Written, take_back};
+use crate::record::EndCause;
+use crate::session::live_session::Session;
+use crate::session::sessions::SessionRuntime;
+use crate::take_back::{WriteOutcome, take_back};
 
-/// A session that its client has not heard of. Dropped, it leaves nothing behind.
-pub(super) struct Unborn {
-    inner: Arc<Inner>,
+/// A session that its client does not know yet. Drop undoes its creation; [`CreateGuard::commit`] keeps it.
+pub(super) struct CreateGuard {
+    inner: Arc<SessionRuntime>,
     key: SessionKey,
-    /// The key was claimed for this session, and so are the events behind it.
+    /// This session has claimed the key, so the events under the key are its own.
     is_claimed: bool,
     session: Option<Arc<Session>>,
-    record: Option<Written>,
+    record: Option<WriteOutcome>,
 }
 
-impl Unborn {
-    /// Claims a key that no session has. To be run to its end.
+impl CreateGuard {
+    /// Claims a key that no session has. Must run to its end.
     ///
     /// # Errors
     /// When another session has the key, or the store fails. The events under the key stay as they are.
-    pub(super) async fn claim(inner: Arc<Inner>, key: SessionKey) -> Result<(Self, Epoch), StoreError> {
+    pub(super) async fn claim(
+        inner: Arc<SessionRuntime>,
+        key: SessionKey,
+    ) -> Result<(Self, Epoch), StoreError> {
         let epoch = inner.store.claim(key, inner.node, None).await?;
         Ok((Self { inner, key, is_claimed: true, session: None, record: None }, epoch))
     }
 
-    /// From now on its server and its seat are given back too.
-    pub(super) fn becomes(&mut self, session: &Arc<Session>) {
+    /// From now on drop also closes the session's link and gives back its place in the count.
+    pub(super) fn attach(&mut self, session: &Arc<Session>) {
         self.session = Some(Arc::clone(session));
     }
 
-    /// Writes its record. To be run to its end.
+    /// Writes the session's record. Must run to its end.
     ///
     /// # Errors
-    /// When the store fails, or has a record of that key.
+    /// When the store fails, or has a record under that key.
     pub(super) async fn write(
         mut self,
         value: Bytes,
@@ -53,13 +56,13 @@ impl Unborn {
         let key = RecordKey::session(self.key);
         match self.inner.store.put(key, value.clone(), Expected::Absent, deadline).await {
             Ok(version) => {
-                self.record = Some(Written::As(version));
+                self.record = Some(WriteOutcome::As(version));
                 Ok((self, version))
             }
             Err(error) => {
                 match error {
-                    StoreError::Unknown => self.record = Some(Written::Perhaps(value)),
-                    // There is a session of that name, and the events are its own.
+                    StoreError::Unknown => self.record = Some(WriteOutcome::Perhaps(value)),
+                    // Another session has this key, and owns the events.
                     StoreError::Conflict { .. } => self.is_claimed = false,
                     _ => {}
                 }
@@ -68,26 +71,26 @@ impl Unborn {
         }
     }
 
-    /// Its client hears of it.
-    pub(super) fn born(mut self) {
+    /// Keeps the session: its client receives the id.
+    pub(super) fn commit(mut self) {
         self.is_claimed = false;
         self.session = None;
         self.record = None;
     }
 }
 
-impl Drop for Unborn {
+impl Drop for CreateGuard {
     fn drop(&mut self) {
-        let (link, seat) = match self.session.take() {
+        let (link, count_guard) = match self.session.take() {
             Some(session) => {
                 let mut state = session.state.lock();
-                state.end = Some(End::Deleted);
-                (state.link.take(), state.seat.take())
+                state.end = Some(EndCause::Deleted);
+                (state.link.take(), state.count_guard.take())
             }
             None => (None, None),
         };
         let tasks = &self.inner.tasks;
-        // Apart, because a server may be slow to leave.
+        // In another task, because a server may be slow to exit.
         if let Some(link) = link {
             tasks.spawn(async move { link.close().await });
         }
@@ -96,17 +99,17 @@ impl Drop for Unborn {
             return;
         }
         let (inner, key) = (Arc::clone(&self.inner), self.key);
-        // Without a record there is no session that could count.
-        let written = record.zip(seat);
+        // Without a record there is no session to count, so the guard is dropped here.
+        let written = record.zip(count_guard);
         tasks.spawn(async move {
-            if let Some((written, seat)) = written {
+            if let Some((written, count_guard)) = written {
                 let record = RecordKey::session(key);
-                if !take_back(inner.store.as_ref(), record, written, seat, &inner.stop).await {
+                if !take_back(inner.store.as_ref(), record, written, count_guard, &inner.stop).await {
                     return;
                 }
             }
             if let Err(error) = inner.store.drop_session(key).await {
-                tracing::debug!(session = %key.label(), %error, "could not give a claim back");
+                tracing::debug!(session = %key.label(), %error, "could not release a claim");
             }
         });
     }

@@ -1,10 +1,10 @@
-//! What is due when: one ordered queue, one task that sleeps until the next entry.
+//! Deadlines of the sessions in memory: one ordered queue, and one task that sleeps until the next entry.
 //!
-//! The queue goes by a clock that cannot be set: what is due in ten minutes comes up in ten minutes, whatever becomes of
-//! the time of day. Using a session does not touch the queue. When its entry comes up, the session says whether it has
-//! really been idle; if not, it is entered again. So expiry costs nothing per request and never scans.
-//! Sessions that are not in memory have their deadlines in the store; see `sweep`.
-//! Should a look at a session panic, its entry stays in the queue, behind the others.
+//! The queue uses the monotonic clock: an entry due in ten minutes comes up in ten minutes, even if the wall clock is
+//! set. Using a session does not touch the queue. When its entry comes up, the session checks whether it has really
+//! been idle; if not, it is entered again. So expiry costs nothing per request and never scans all sessions.
+//! Dormant sessions have their deadlines in the store; see `sweep`.
+//! If the check of a session panics, its entry goes back into the queue with a delay.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,22 +15,21 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::id::SessionId;
-use crate::session::sessions::Inner;
+use crate::session::sessions::SessionRuntime;
 
-/// When a session is looked at again whose last look panicked. Late, so that one that always does so does not hold up the
-/// others.
+/// Delay of the next check after a panic. Long, so that a session that panics each time does not delay the others.
 const AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Due {
-    /// Look whether something is to be done about this session.
+    /// Check the deadlines of this session.
     Session(SessionId),
 }
 
 #[derive(Default)]
 pub(super) struct Deadlines {
     queue: Mutex<BTreeSet<(Instant, Due)>>,
-    /// Woken when an entry is added that comes before all others.
+    /// Notified when a new entry comes before all others.
     earlier: Notify,
 }
 
@@ -63,12 +62,12 @@ impl Deadlines {
     }
 }
 
-/// An entry that was taken out of the queue and is being looked at.
+/// An entry that was taken out of the queue and is being handled.
 struct Popped<'a>(&'a Deadlines, Due);
 
 impl Drop for Popped<'_> {
     fn drop(&mut self) {
-        // Without it nothing would ever come up for this session again.
+        // Without an entry this session would never be checked again.
         if std::thread::panicking() {
             self.0.add(Instant::now() + AGAIN, self.1);
         }
@@ -76,7 +75,7 @@ impl Drop for Popped<'_> {
 }
 
 /// Runs until the runtime stops.
-pub(super) async fn watch(inner: Arc<Inner>) {
+pub(super) async fn watch(inner: Arc<SessionRuntime>) {
     loop {
         while let Some(due) = inner.deadlines.pop(Instant::now()) {
             let _popped = Popped(&inner.deadlines, due);

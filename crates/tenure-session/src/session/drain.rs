@@ -1,13 +1,13 @@
-//! The one way down: take no new sessions, wait for requests that cannot be repeated, leave the others to the next
-//! process, stop.
+//! The only shutdown path: accept no new sessions, wait for requests that cannot be repeated, leave the others to the
+//! next process, stop.
 //!
-//! A stop is never worse than a kill. A request that is noted in the log and safe to repeat stays open there, and its
-//! reader is sent away to come back: the next process runs it again, as after a kill. Everything else is waited for, up
-//! to a deadline, and answered as interrupted then. Meanwhile everything is served that may be repeated. Requests that
-//! may not are held, if their clients can come back: noted for the next process, and not begun. Shortly before the end
-//! all requests are held.
+//! A stop is never worse than a kill. A request that has a note in the log and is safe to repeat stays open there, and
+//! its client is told to come back: the next process runs it again, as after a kill. The stop waits for all other
+//! requests, up to a deadline, and then answers them as interrupted. During the stop, new requests that are safe to
+//! repeat are served. Other new requests are held if their clients can come back: a note is written for the next
+//! process, and they do not start. Shortly before the end all new requests are held.
 //!
-//! Where nothing survives the process, or a client cannot come back, everything is waited for.
+//! If the store does not survive the process, or a client cannot come back, the stop waits for all requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,73 +19,73 @@ use tokio::time::Instant;
 
 use crate::call::Collect;
 use crate::id::Position;
-use crate::port::store::Durability;
-use crate::session::session::{InFlight, Session, State};
-use crate::session::sessions::{Inner, Sessions};
-use crate::session::stream::Known;
+use crate::port::store::StoreDurability;
+use crate::session::live_session::{InFlight, Session, SessionState};
+use crate::session::sessions::{SessionRuntime, Sessions};
+use crate::session::stream::NoteStatus;
 
-/// What requests get whose answers are about to come as JSON, when nothing else holds the end up.
+/// Extra time for requests that are about to be answered with JSON, even if the stop waits for no other request.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// How long the store may take to note the last things, and servers and tasks to end.
+/// Longest wait for the last writes to the store, and for servers and tasks to end.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
-/// The least time between two looks at all sessions, however much happens in them.
-const BREATH: Duration = Duration::from_millis(5);
+/// Shortest time between two checks of all sessions, however often a request ends.
+const CHECK_PAUSE: Duration = Duration::from_millis(5);
 
-/// How far the way down has been gone.
+/// How far the shutdown is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub(super) enum DrainStage {
     /// Everything is served.
     Open,
-    /// Everything is served, and another process follows on the same socket.
+    /// Everything is served, and another process takes over the same socket.
     HandingOver,
-    /// Everything but new sessions.
+    /// Everything is served, except new sessions.
     Draining,
-    /// New requests are noted for the next process, and not begun.
+    /// New requests get a note for the next process, and do not start.
     Holding,
-    /// What is open belongs to the next process.
+    /// Open requests belong to the next process.
     Left,
 }
 
-/// Which tools may be called twice, as the server says.
-pub(super) enum Hints {
-    /// It was not asked yet.
+/// Which tools may be called twice, according to the server.
+pub(super) enum ToolHints {
+    /// The server was not asked yet.
     Unknown,
-    /// It is being asked.
+    /// The server has been asked.
     Asked,
-    /// These.
+    /// The names of the tools.
     Known(Vec<String>),
 }
 
-/// Which requests are waited for, of those that cannot be left to the next process.
+/// Which requests the stop waits for, of those that cannot be left to the next process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// Those that were in flight when the stop began.
     Early,
-    /// All, and those that can be left but are about to be answered with JSON.
+    /// All, and also those that can be left but are about to be answered with JSON.
     Soon,
     /// All.
     All,
 }
 
-/// What becomes of a request when the process ends before it is answered.
+/// What happens to a request if the process ends before the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ShutdownFate {
     /// The next process runs it again.
     Left,
-    /// The next process finds out whether it may.
+    /// The next process decides whether it may run again.
     Undecided,
     /// It ends with an error.
     Interrupted,
 }
 
-/// A session that is being created; it is waited for.
-pub(super) struct Creating<'a>(&'a Inner);
+/// Counts a session that is being created, for which the stop waits.
+pub(super) struct Creating<'a>(&'a SessionRuntime);
 
 impl<'a> Creating<'a> {
-    pub(super) fn begin(inner: &'a Inner) -> Self {
+    pub(super) fn begin(inner: &'a SessionRuntime) -> Self {
         inner.creating.fetch_add(1, Ordering::SeqCst);
         Self(inner)
     }
@@ -99,26 +99,26 @@ impl Drop for Creating<'_> {
 }
 
 impl Sessions {
-    /// Takes no new sessions from now on. Everything else goes on.
+    /// Refuses new sessions from now on. Everything else goes on.
     pub fn drain(&self) {
-        self.0.go_to(Stage::Draining);
+        self.0.go_to(DrainStage::Draining);
         self.0.ask_for_hints();
     }
 
-    /// Gets ready for another process that follows on the same socket and store. Everything goes on, new sessions too:
-    /// the next process finds them in the store.
+    /// Prepares for another process that takes over the same socket and store. Everything goes on, including new
+    /// sessions: the next process finds them in the store.
     pub fn hand_over(&self) {
         if self.0.outlives_us() {
             self.0.is_handed_over.store(true, Ordering::Relaxed);
-            self.0.go_to(Stage::HandingOver);
+            self.0.go_to(DrainStage::HandingOver);
             self.0.ask_for_hints();
         } else {
             self.drain();
         }
     }
 
-    /// Waits until no request is in flight that came before the drain or the hand-over and cannot be left to the next
-    /// process, at most this long.
+    /// Waits, at most `limit`, for requests that arrived before the drain or hand-over and cannot be left to the next
+    /// process.
     ///
     /// # Cancel safety
     /// Can be called again.
@@ -126,36 +126,36 @@ impl Sessions {
         self.0.wait(Wait::Early, limit).await;
     }
 
-    /// Ends everything but the servers behind: holds new requests back, waits until the limit for requests that cannot be
-    /// left to the next process, answers those that are left then with an error, and writes down what is to be kept.
-    /// Afterwards nothing here uses the store. Returns how many requests had to be interrupted.
+    /// Stops all work, but leaves the servers running: holds new requests, waits up to `limit` for requests that cannot
+    /// be left to the next process, answers the remaining ones with an error, and saves the sessions. Afterwards no
+    /// task here uses the store. Returns the number of interrupted requests.
     ///
     /// # Cancel safety
     /// Can be called again.
     pub async fn settle(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         self.drain();
-        self.0.go_to(Stage::Holding);
+        self.0.go_to(DrainStage::Holding);
         self.0.ask_for_hints();
         self.0.wait(Wait::Soon, limit.min(MOMENT)).await;
         for session in self.0.live.all() {
             session.stream_what_can_be_left();
         }
         self.0.wait(Wait::All, deadline - Instant::now()).await;
-        // No session rises from here on that would not be left.
-        self.0.waking.meanwhile(|| self.0.go_to(Stage::Left));
+        // A session that is woken later sees the stage and fails, so `leave` below reaches all sessions.
+        self.0.waking.meanwhile(|| self.0.go_to(DrainStage::Left));
         let interrupted = self.0.live.all().iter().map(|session| session.leave()).sum();
         self.note_deliveries().await;
         self.0.stop.cancel();
         self.0.tasks.close();
-        // Among them are the last appends.
+        // These tasks include the last appends.
         if tokio::time::timeout(LAST_WRITES, self.0.tasks.wait()).await.is_err() {
             tracing::warn!(tasks = self.0.tasks.len(), "tasks were still running at shutdown");
         }
         interrupted
     }
 
-    /// Closes the links to all servers behind. To be said when everything is settled.
+    /// Closes the links to all servers. Call it after [`Sessions::settle`].
     ///
     /// # Cancel safety
     /// Can be called again.
@@ -163,12 +163,12 @@ impl Sessions {
         for session in self.0.live.all() {
             let link = session.state.lock().link.take();
             if let Some(link) = link {
-                // All at once: each may take its time.
+                // In parallel, because each may be slow.
                 self.0.closing.spawn(async move { link.close().await });
             }
         }
         self.0.closing.close();
-        // A link that does not close is left to the end of the process.
+        // A link that does not close in time ends with the process.
         drop(tokio::time::timeout(LAST_WRITES, self.0.closing.wait()).await);
     }
 
@@ -182,7 +182,7 @@ impl Sessions {
         interrupted
     }
 
-    /// Writes down what listening clients were given, so that nothing is repeated to them in the next process.
+    /// Saves the delivery positions, so that the next process repeats no event to listening clients.
     async fn note_deliveries(&self) {
         let live = self.0.live.all();
         for session in &live {
@@ -196,47 +196,52 @@ impl Sessions {
                 session.saved().await;
             }
         };
-        // A store that does not answer is left to the end of the process.
+        // Do not wait longer for a store that does not answer.
         drop(tokio::time::timeout(LAST_WRITES, saved).await);
     }
 }
 
-impl Inner {
-    pub(super) fn stage(&self) -> Stage {
-        const STAGES: [Stage; 5] =
-            [Stage::Open, Stage::HandingOver, Stage::Draining, Stage::Holding, Stage::Left];
+impl SessionRuntime {
+    pub(super) fn stage(&self) -> DrainStage {
+        const STAGES: [DrainStage; 5] = [
+            DrainStage::Open,
+            DrainStage::HandingOver,
+            DrainStage::Draining,
+            DrainStage::Holding,
+            DrainStage::Left,
+        ];
         STAGES[usize::from(self.stage.load(Ordering::SeqCst)).min(4)]
     }
 
-    fn go_to(&self, stage: Stage) {
+    fn go_to(&self, stage: DrainStage) {
         self.stage.fetch_max(stage as u8, Ordering::SeqCst);
     }
 
-    /// Lets a stop look again: something may have ended that it waits for.
+    /// Makes a stop check again, because a request that it waits for may have ended.
     pub(super) fn stir(&self) {
-        if self.stage() != Stage::Open {
+        if self.stage() != DrainStage::Open {
             self.idle.notify_waiters();
         }
     }
 
-    /// Whether what is noted in the log is there for the next process.
+    /// Whether the next process will find the log.
     pub(super) fn outlives_us(&self) -> bool {
-        self.store.capabilities().durability != Durability::Process
+        self.store.capabilities().durability != StoreDurability::Process
     }
 
-    /// Waits until nothing of that kind is in flight, or the limit.
+    /// Waits until no request of that kind is in flight, at most `limit`.
     async fn wait(&self, wait: Wait, limit: Duration) {
         let calm = async {
             loop {
                 let stirred = self.idle.notified();
                 tokio::pin!(stirred);
-                // Registered before anything is looked at, so that no end is missed.
+                // Register before the check, so that no notification is missed.
                 stirred.as_mut().enable();
                 if !self.is_held_up(wait) {
                     return;
                 }
                 stirred.await;
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(CHECK_PAUSE).await;
             }
         };
         drop(tokio::time::timeout(limit, calm).await);
@@ -248,7 +253,7 @@ impl Inner {
             || self.live.all().iter().any(|session| session.holds_up(wait))
     }
 
-    /// Asks servers which tools may be called twice, where that decides whether a call is waited for.
+    /// Asks servers which tools may be called twice, if a running call depends on it.
     fn ask_for_hints(self: &Arc<Self>) {
         if !self.outlives_us() {
             return;
@@ -263,9 +268,9 @@ impl Session {
     fn holds_up(&self, wait: Wait) -> bool {
         let state = self.state.lock();
         let awaited = |call: &InFlight| match wait {
-            Wait::Early => !call.is_late && self.fate(&state, call) != Fate::Left,
-            Wait::Soon => call.stream.is_none() || self.fate(&state, call) != Fate::Left,
-            Wait::All => self.fate(&state, call) != Fate::Left,
+            Wait::Early => !call.is_late && self.fate(&state, call) != ShutdownFate::Left,
+            Wait::Soon => call.stream.is_none() || self.fate(&state, call) != ShutdownFate::Left,
+            Wait::All => self.fate(&state, call) != ShutdownFate::Left,
         };
         state.end.is_none() && !state.left && state.calls.values().any(awaited)
     }
@@ -275,23 +280,23 @@ impl Session {
             let mut state = self.state.lock();
             let decides = |call: &InFlight| params::repeat(&call.method) == Repeat::AskTool && !call.is_held;
             let asks = state.end.is_none() && state.calls.values().any(decides);
-            if !asks || !matches!(state.hints, Hints::Unknown) {
+            if !asks || !matches!(state.hints, ToolHints::Unknown) {
                 return;
             }
-            state.hints = Hints::Asked;
+            state.hints = ToolHints::Asked;
         }
         let (session, stop) = (Arc::clone(self), self.inner.stop.clone());
         self.inner.tasks.spawn(async move {
             let Some(tools) = stop.run_until_cancelled(session.repeatable_tools()).await else { return };
             let whose = (session.route.clone(), session.owner.clone());
             session.inner.safe_tools.lock().insert(whose, tools.clone());
-            session.state.lock().hints = Hints::Known(tools);
+            session.state.lock().hints = ToolHints::Known(tools);
             session.inner.stir();
         });
     }
 
-    /// Whether a request that comes during a stop may be repeated, as far as that is known without asking a server: a
-    /// server that was asked because of another session says the same here.
+    /// Whether a new request is known to be safe to repeat, without asking a server now: the hints that another session
+    /// of the same owner and endpoint has received are valid here too.
     pub(super) fn is_known_to_be_safe(&self, request: &Request) -> bool {
         match params::repeat(&request.method) {
             Repeat::Safe => true,
@@ -305,35 +310,35 @@ impl Session {
         }
     }
 
-    /// What becomes of a request if the process ends now.
-    fn fate(&self, state: &State, call: &InFlight) -> Fate {
+    /// What happens to a request if the process ends now.
+    fn fate(&self, state: &SessionState, call: &InFlight) -> ShutdownFate {
         if !self.inner.outlives_us() || call.collect == Collect::Here || !state.can_come_back(call) {
-            return Fate::Interrupted;
+            return ShutdownFate::Interrupted;
         }
         match params::repeat(&call.method) {
-            _ if call.is_held => Fate::Left,
-            Repeat::Safe => Fate::Left,
-            Repeat::Never => Fate::Interrupted,
+            _ if call.is_held => ShutdownFate::Left,
+            Repeat::Safe => ShutdownFate::Left,
+            Repeat::Never => ShutdownFate::Interrupted,
             Repeat::AskTool => match &state.hints {
-                Hints::Unknown | Hints::Asked => Fate::Undecided,
-                Hints::Known(tools) => {
+                ToolHints::Unknown | ToolHints::Asked => ShutdownFate::Undecided,
+                ToolHints::Known(tools) => {
                     let name = params::tool_name(call.params.as_ref());
                     if name.is_some_and(|name| tools.contains(&name)) {
-                        Fate::Left
+                        ShutdownFate::Left
                     } else {
-                        Fate::Interrupted
+                        ShutdownFate::Interrupted
                     }
                 }
             },
         }
     }
 
-    /// Makes streams of requests whose clients wait for JSON and can come back for it, so that they are in the log.
+    /// Turns requests whose clients wait for JSON, but can come back, into streams, so that the log has their notes.
     fn stream_what_can_be_left(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
             let waits = |call: &InFlight| call.stream.is_none() && call.waiter.is_some();
-            let left = |call: &InFlight| waits(call) && self.fate(&state, call) == Fate::Left;
+            let left = |call: &InFlight| waits(call) && self.fate(&state, call) == ShutdownFate::Left;
             let left: Vec<(RequestId, u64)> = state
                 .calls
                 .iter()
@@ -341,14 +346,14 @@ impl Session {
                 .map(|(id, call)| (id.clone(), call.number))
                 .collect();
             for (id, number) in left {
-                // It fails only for a request that is not in flight.
+                // Fails only for a request that is not in flight.
                 drop(self.stream_of(&mut state, &id, number));
             }
         }
         self.flush();
     }
 
-    /// Leaves what is open to the next process, and ends the rest with an error. Returns how many requests that were.
+    /// Leaves open requests to the next process if possible, and ends the others with an error. Returns their number.
     fn leave(self: &Arc<Self>) -> usize {
         let interrupted = {
             let mut state = self.state.lock();
@@ -360,20 +365,21 @@ impl Session {
             for id in all {
                 interrupted += usize::from(self.leave_request(&mut state, &id));
             }
-            // Also refuses a link that is just being opened.
+            // This also refuses a link that is being opened.
             state.settled = Some(interrupted_error());
             state.left = true;
-            // The server that asked is gone with this process; the next process takes the questions back.
+            // The server that asked ends with this process; the next process cancels its questions.
             state.asks.clear();
             state.outbox.make_room();
             let open: Vec<_> = state.streams.keys().copied().collect();
             for id in open {
                 let retry = self.stop_retry(id);
-                let Some(slot) = state.streams.get_mut(&id).and_then(|stream| stream.reader.as_mut()) else {
+                let Some(attached) = state.streams.get_mut(&id).and_then(|stream| stream.reader.as_mut())
+                else {
                     continue;
                 };
-                slot.closing = Some(retry);
-                if let Some(waker) = slot.waker.take() {
+                attached.closing = Some(retry);
+                if let Some(waker) = attached.waker.take() {
                     waker.wake();
                 }
             }
@@ -382,15 +388,15 @@ impl Session {
         };
         self.flush();
         if interrupted > 0 {
-            tracing::warn!(session = %self.label(), requests = interrupted, "interrupted by shutdown");
+            tracing::warn!(session = %self.label(), requests = interrupted, "requests were interrupted by the shutdown");
         }
         interrupted
     }
 
     /// Leaves a request to the next process if that is possible. Returns whether it was interrupted.
-    fn leave_request(&self, state: &mut State, id: &RequestId) -> bool {
+    fn leave_request(&self, state: &mut SessionState, id: &RequestId) -> bool {
         let Some(call) = state.calls.get(id) else { return false };
-        if self.fate(state, call) != Fate::Interrupted {
+        if self.fate(state, call) != ShutdownFate::Interrupted {
             let number = call.number;
             if call.stream.is_none() && call.waiter.is_some() {
                 drop(self.stream_of(state, id, number));
@@ -401,7 +407,7 @@ impl Session {
         if let Some(cancel) = call.cancel {
             cancel.cancel();
         }
-        // Through the outbox like everything else, so that it comes after what is already on its way.
+        // Through the outbox, so that the error comes after the events that are already queued.
         if let Some(stream) = call.stream {
             self.answer_on(state, stream, id, message::write_error(Some(id), &interrupted_error()));
         }
@@ -412,18 +418,19 @@ impl Session {
     }
 }
 
-impl State {
-    /// Whether the client of a request has what it needs to come back for the answer, or has left already.
+impl SessionState {
+    /// Whether the client of a request has an event id to come back with, or has disconnected already.
     fn can_come_back(&self, call: &InFlight) -> bool {
         let primes = self.revision.primes_streams();
         let Some(stream) = call.stream else { return primes || call.waiter.is_none() };
         let Some(stream) = self.streams.get(&stream) else { return true };
         let has_id = primes || stream.delivered > Position::START;
-        matches!(stream.known, Known::Yes | Known::Soon) && (has_id || stream.reader.is_none())
+        matches!(stream.note_status, NoteStatus::Written | NoteStatus::Pending)
+            && (has_id || stream.reader.is_none())
     }
 }
 
-/// The error of what is refused because the process stops.
+/// The error for requests that are refused because the process stops.
 pub(super) fn draining() -> Error {
     Error::new(Reason::Draining, "The server is shutting down; try again later")
 }

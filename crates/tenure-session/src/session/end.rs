@@ -1,6 +1,6 @@
-//! The end of a session: everything that waits is answered, a tombstone follows the record, the events go.
+//! Ends a session: answers all open requests, replaces the record by a tombstone, drops the events.
 //!
-//! A tombstone is a record with a deadline; the sweep removes it when its time has come.
+//! A tombstone is a record with a deadline; the sweep removes it when that has passed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,92 +13,92 @@ use crate::finish::finish;
 use crate::id::{Principal, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{End, Kept, Tombstone};
+use crate::record::{EndCause, StoredSession, Tombstone};
 use crate::session::deadline::Due;
+use crate::session::live_session::{Session, SessionState, ended_error};
 use crate::session::operator;
 use crate::session::phase::Step;
-use crate::session::session::{Session, State, ended_error};
-use crate::session::sessions::{Inner, Sessions, store_failed};
+use crate::session::sessions::{SessionRuntime, Sessions, store_failed};
 use crate::session::wake::{self, Dormant};
 
-/// How long to wait before an end that could not be written is written again, at first, and at last: a store that
-/// takes nothing until it is restarted is not asked all the time.
-const BURY_FIRST: Duration = Duration::from_secs(1);
-const BURY_LAST: Duration = Duration::from_secs(30);
+/// First and longest back-off between attempts to write a tombstone: a store may take no writes until it is restarted.
+const END_RETRY_FIRST: Duration = Duration::from_secs(1);
+const END_RETRY_LAST: Duration = Duration::from_secs(30);
 
-type Burial = JoinHandle<Result<(), StoreError>>;
+/// The task that writes a tombstone.
+type EndWrite = JoinHandle<Result<(), StoreError>>;
 
 impl Sessions {
     /// Ends a session.
     ///
     /// # Cancel safety
-    /// The session is over when the first poll returns; only the wait for the store can be dropped.
+    /// The first poll ends the session. Dropping the future later only stops waiting for the store.
     ///
     /// # Errors
-    /// When it has ended before, or its end could not be written down yet.
-    pub async fn end(&self, session: &Arc<Session>, end: End) -> Result<(), Error> {
-        let Some(burial) = self.0.end(session, end) else {
+    /// When it had ended already, or its tombstone could not be written yet.
+    pub async fn end(&self, session: &Arc<Session>, end: EndCause) -> Result<(), Error> {
+        let Some(end_write) = self.0.end(session, end) else {
             let earlier = session.state.lock().end.unwrap_or(end);
             return Err(ended_error(earlier));
         };
-        match burial.await {
+        match end_write.await {
             Ok(written) => written.map_err(store_failed),
-            // Only an aborted runtime makes this fail, and then nobody is left to be told.
+            // Fails only if the runtime is aborted; then no caller waits any more.
             Err(_) => Ok(()),
         }
     }
 
-    /// Ends a session of the caller's by its id. One that is dormant is not woken for it.
+    /// Ends a session of this principal by its id. A dormant session is not woken for it.
     ///
     /// # Errors
-    /// As for [`Sessions::find`], or when the store fails; the session then goes on.
+    /// As for [`Sessions::find`], or when the store fails; a dormant session then goes on.
     ///
     /// # Cancel safety
-    /// An end that was begun is finished.
+    /// An end that has started is finished.
     pub async fn delete(&self, id: &SessionId, principal: &Principal) -> Result<(), Error> {
         loop {
             if let Some(session) = self.0.live.get(id) {
                 if !session.is_of(principal, &self.1) {
-                    return Err(crate::session::session::unknown_error());
+                    return Err(crate::session::live_session::unknown_error());
                 }
-                return self.end(&session, End::Deleted).await;
+                return self.end(&session, EndCause::Deleted).await;
             }
             let dormant = wake::dormant(&self.0, id.key(), principal, &self.1).await?;
-            if self.0.end_dormant(&dormant, End::Deleted).await.map_err(store_failed)? {
+            if self.0.end_dormant(&dormant, EndCause::Deleted).await.map_err(store_failed)? {
                 return Ok(());
             }
-            // It was woken or ended meanwhile: look again.
+            // The session was woken or ended meanwhile: try again.
         }
     }
 
     /// Ends any session by its hashed id, for operators. Returns whether there was one.
     ///
     /// # Errors
-    /// When the store fails; the session then goes on.
+    /// When the store fails; a dormant session then goes on.
     ///
     /// # Cancel safety
-    /// An end that was begun is finished.
+    /// An end that has started is finished.
     pub async fn revoke(&self, key: &SessionKey) -> Result<bool, Error> {
         loop {
             if let Some(session) = self.0.live.by_key(key) {
-                return match self.end(&session, End::Revoked).await {
+                return match self.end(&session, EndCause::Revoked).await {
                     Ok(()) => Ok(true),
                     Err(error) if error.kind() == Kind::Gone => Ok(false),
                     Err(error) => Err(error),
                 };
             }
             let Some(dormant) = wake::any_dormant(&self.0, *key).await? else { return Ok(false) };
-            if self.0.end_dormant(&dormant, End::Revoked).await.map_err(store_failed)? {
+            if self.0.end_dormant(&dormant, EndCause::Revoked).await.map_err(store_failed)? {
                 return Ok(true);
             }
         }
     }
 }
 
-impl Inner {
-    /// Ends a session now; its tombstone follows in a tracked task. Until that is written the dead session
-    /// stays in memory, so that nobody wakes it from its record.
-    pub(super) fn end(self: &Arc<Self>, session: &Arc<Session>, end: End) -> Option<Burial> {
+impl SessionRuntime {
+    /// Ends a session now; a tracked task writes its tombstone. Until then the ended session stays in the registry, so
+    /// that no request wakes it from its record. Returns `None` if it had ended already.
+    pub(super) fn end(self: &Arc<Self>, session: &Arc<Session>, end: EndCause) -> Option<EndWrite> {
         let (link, version) = {
             let mut state = session.state.lock();
             if state.end.is_some() {
@@ -113,47 +113,47 @@ impl Inner {
             if let Some(due) = state.due.take() {
                 self.deadlines.remove(due, Due::Session(session.id));
             }
-            state.seat = None;
+            state.count_guard = None;
             (state.link.take(), state.version)
         };
         session.flush();
         self.ended.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, how = ?end, "session ended");
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
-        let burial = self.tasks.spawn(async move { inner.bury(session, end, version).await });
-        // Apart from the burial: a server that is slow to leave holds up neither DELETE nor the store.
+        let end_write = self.tasks.spawn(async move { inner.finish_end(session, end, version).await });
+        // In another task: a server that is slow to exit delays neither DELETE nor the store.
         if let Some(link) = link {
             self.closing.spawn(async move { link.close().await });
         }
-        Some(burial)
+        Some(end_write)
     }
 
-    /// Leaves a tombstone where the record was, and forgets the events. If the store fails, it is tried again
-    /// in the background until it works.
-    async fn bury(
+    /// Replaces the record by a tombstone and drops the events. If the store fails, a background task tries again until
+    /// it works.
+    async fn finish_end(
         self: Arc<Self>,
         session: Arc<Session>,
-        end: End,
+        end: EndCause,
         version: Version,
     ) -> Result<(), StoreError> {
         let until = self.clock.now().after(self.limits.tombstone_ttl);
         let mut version = version;
         match self.write_end(&session, end, until, &mut version).await {
             Ok(()) => {
-                self.buried(&session, until).await;
+                self.end_written(&session, until).await;
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(session = %session.label, %error, "could not record the end of a session; trying on");
+                tracing::error!(session = %session.label, %error, "could not record the end of a session; will try again");
                 let inner = Arc::clone(&self);
                 self.tasks.spawn(async move {
                     let trying = async {
-                        let mut again = BURY_FIRST;
+                        let mut again = END_RETRY_FIRST;
                         loop {
                             tokio::time::sleep(again).await;
-                            again = (again * 2).min(BURY_LAST);
+                            again = (again * 2).min(END_RETRY_LAST);
                             if inner.write_end(&session, end, until, &mut version).await.is_ok() {
-                                break inner.buried(&session, until).await;
+                                break inner.end_written(&session, until).await;
                             }
                         }
                     };
@@ -170,7 +170,7 @@ impl Inner {
     async fn write_end(
         &self,
         session: &Session,
-        end: End,
+        end: EndCause,
         until: Time,
         version: &mut Version,
     ) -> Result<(), StoreError> {
@@ -179,7 +179,7 @@ impl Inner {
         loop {
             match self.store.put(key, value.clone(), Expected::Version(*version), Some(until)).await {
                 Ok(_) => return Ok(()),
-                // The session was saved meanwhile; its end comes after whatever that was.
+                // The session was saved meanwhile; the tombstone replaces that version.
                 Err(StoreError::Conflict { current: Some(current) }) => *version = current,
                 Err(StoreError::Conflict { current: None }) => return Ok(()),
                 Err(error) => return Err(error),
@@ -187,7 +187,7 @@ impl Inner {
         }
     }
 
-    async fn buried(&self, session: &Session, until: Time) {
+    async fn end_written(&self, session: &Session, until: Time) {
         self.live.remove(&session.id);
         self.remember_end(session.key, until).await;
         if let Err(error) = self.store.drop_session(session.key).await {
@@ -195,13 +195,13 @@ impl Inner {
         }
     }
 
-    /// Keeps a tombstone until its time, or until there are too many: then the oldest is forgotten. Its id
-    /// stays dead all the same, it is only no longer known why.
+    /// Keeps a tombstone until its deadline, or until there are too many: then the oldest is deleted. Its session stays
+    /// ended, but clients are no longer told why.
     async fn remember_end(&self, key: SessionKey, until: Time) {
         let forgotten = {
             let mut tombstones = self.tombstones.lock();
             let now = self.clock.now();
-            // Those whose time has come are removed by the sweep.
+            // The sweep removes tombstones after their deadline.
             while tombstones.front().is_some_and(|(until, _)| *until <= now) {
                 tombstones.pop_front();
             }
@@ -210,42 +210,42 @@ impl Inner {
         };
         if let Some((_, key)) = forgotten {
             let key = RecordKey::session(key);
-            // An operator may have put a session back under that name.
+            // An operator may have restored a session under that key.
             if let Ok(Some(record)) = self.store.get(key).await
-                && matches!(Kept::decode(&record.value), Ok(Kept::Tombstone(_)))
+                && matches!(StoredSession::decode(&record.value), Ok(StoredSession::Tombstone(_)))
             {
                 drop(self.store.delete(key, record.version).await);
             }
         }
     }
 
-    /// Ends a session that is not in memory. Returns false if it was changed meanwhile. Goes on if its caller leaves.
+    /// Ends a dormant session. Returns false if its record changed meanwhile. Goes on if the future is dropped.
     pub(super) async fn end_dormant(
         self: &Arc<Self>,
         dormant: &Dormant,
-        end: End,
+        end: EndCause,
     ) -> Result<bool, StoreError> {
         let (inner, key, version) = (Arc::clone(self), dormant.key, dormant.version);
         let owner = dormant.owner();
-        finish(&self.tasks, async move { inner.bury_dormant(key, version, owner, end).await }).await
+        finish(&self.tasks, async move { inner.write_dormant_end(key, version, owner, end).await }).await
     }
 
-    async fn bury_dormant(
+    async fn write_dormant_end(
         self: &Arc<Self>,
         key: SessionKey,
         version: Version,
         owner: Principal,
-        end: End,
+        end: EndCause,
     ) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
         let tombstone = Tombstone::new(owner.name(), end, now);
-        let leaving = self.census.leaving(key, owner);
-        if !operator::entomb(self.store.as_ref(), key, version, &tombstone, until).await? {
+        let leaving = self.counts.leaving(key, owner);
+        if !operator::put_tombstone(self.store.as_ref(), key, version, &tombstone, until).await? {
             return Ok(false);
         }
-        if self.entombed(&key, end) {
-            // It rose just before; its end in memory does the rest.
+        if self.tombstone_written(&key, end) {
+            // It was woken just before; ending it in memory does the rest.
             return Ok(true);
         }
         leaving.left();
@@ -260,8 +260,8 @@ impl Inner {
 }
 
 impl Session {
-    /// Answers everything that waits with an error and completes all streams. The caller flushes.
-    pub(super) fn settle(&self, state: &mut State, error: &RpcError) {
+    /// Answers all open requests with an error and completes their streams. The caller flushes.
+    pub(super) fn settle(&self, state: &mut SessionState, error: &RpcError) {
         state.settled = Some(error.clone());
         state.asks.clear();
         state.outbox.make_room();
@@ -269,7 +269,7 @@ impl Session {
             if let Some(cancel) = call.cancel {
                 cancel.cancel();
             }
-            // Through the outbox like everything else, so that it comes after what is already on its way.
+            // Through the outbox, so that the error comes after the events that are already queued.
             if let Some(stream) = call.stream {
                 self.answer_on(state, stream, &id, message::write_error(Some(&id), error));
             }
@@ -279,14 +279,14 @@ impl Session {
         }
         let over = state.end.is_some();
         for (id, stream) in &mut state.streams {
-            // The standalone stream ends with the session and not before; what is still on its way comes first.
-            // On the others that completes the stream itself.
+            // The standalone stream ends only with the session. A request stream with queued events is completed by the
+            // last of them.
             let goes_on = if *id == StreamId::STANDALONE { !over } else { stream.queued > 0 };
             if goes_on {
                 continue;
             }
             stream.ended = true;
-            if let Some(waker) = stream.reader.as_mut().and_then(|slot| slot.waker.take()) {
+            if let Some(waker) = stream.reader.as_mut().and_then(|attached| attached.waker.take()) {
                 waker.wake();
             }
         }

@@ -1,8 +1,8 @@
-//! The ids of events, which clients resume with.
+//! Event ids, with which clients resume.
 //!
-//! A store counts positions for all sessions together, so a position tells its client how much others write. On the wire
-//! it is therefore enciphered with a secret of the session: the same position always has the same id, and nothing
-//! else can be read off it, not even which of two ids is the newer one.
+//! A store counts positions for all sessions together, so a plain position would tell a client how much the others
+//! write. On the wire it is therefore encrypted with a secret of the session: the same position always has the same id,
+//! and the id reveals nothing else, not even which of two ids is newer.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -11,15 +11,15 @@ use siphasher::sip::SipHasher24;
 
 use crate::id::{Position, SessionKey, StreamId, hex, hex_number};
 
-/// What the positions of a session's events are enciphered with.
+/// The secret that encrypts the positions of a session's events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventSecret([u8; 16]);
 
 impl EventSecret {
-    /// Draws a fresh one from the operating system.
+    /// Draws a new secret from the operating system.
     ///
     /// # Panics
-    /// When the operating system has no randomness to give.
+    /// When the operating system provides no randomness.
     pub fn random() -> Self {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).expect("the operating system provides randomness");
@@ -31,20 +31,20 @@ impl EventSecret {
         SessionKey::parse(text).map(|bits| Self(bits.to_bytes()))
     }
 
-    /// As a record keeps it.
+    /// The text for the record.
     pub(crate) fn hex(&self) -> String {
         hex(&self.0)
     }
 
-    /// What one half of a position is mixed with, from the other half.
+    /// The round function: a keyed hash of one half, which is mixed into the other half.
     fn mix(&self, round: u8, half: u32) -> u32 {
         let mut hash = SipHasher24::new_with_key(&self.0);
         hash.write_u64(u64::from(round) << 32 | u64::from(half));
-        // Either half of a hash is as good as the other.
+        // Both halves of the hash are equally good.
         (hash.finish() >> 32) as u32
     }
 
-    /// Four rounds of a Feistel network, the fewest that look like a random permutation from both sides.
+    /// A Feistel network of four rounds, the fewest that give a strong pseudorandom permutation.
     fn encipher(&self, number: u64) -> u64 {
         let (mut left, mut right) = halves(number);
         for round in 0..ROUNDS {
@@ -78,33 +78,33 @@ fn whole(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// How the events of one session are named.
+/// The event-id scheme of one session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EventNames {
-    /// Makes an id of another session recognisable as foreign without looking anything up.
+    /// Part of each id, so that an id of another session is recognised without a lookup.
     tag: u32,
     secret: Option<EventSecret>,
 }
 
 impl EventNames {
-    /// The names in the session `key`. Without a secret, as in sessions that were begun before there were any, ids show
-    /// positions as they are.
+    /// The scheme of the session `key`. Without a secret, as in sessions of earlier versions, ids contain plain
+    /// positions.
     pub fn new(key: &SessionKey, secret: Option<EventSecret>) -> Self {
         Self { tag: key.event_tag(), secret }
     }
 
-    /// The secret, as the session's record keeps it.
+    /// The secret, for the session's record.
     pub(crate) fn secret(&self) -> Option<EventSecret> {
         self.secret
     }
 }
 
-/// Names an event by its stream and position, and by a tag of its session.
+/// Names an event by its stream, its position and the tag of its session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EventId {
     /// The stream the event is on.
     pub stream: StreamId,
-    /// Where on it.
+    /// Its position on the stream.
     pub position: Position,
     names: EventNames,
 }
@@ -115,7 +115,7 @@ impl EventId {
         Self { stream, position, names: *names }
     }
 
-    /// Reads `<stream>-<position>-<tag>`, all lower-case hex, and checks that it is of the session with these names.
+    /// Reads `<stream>-<position>-<tag>`, all lower-case hex, and checks that the tag is that of `names`.
     pub fn parse(text: &[u8], names: &EventNames) -> Option<Self> {
         let mut parts = text.split(|byte| *byte == b'-');
         let stream = hex_number(parts.next()?)?.try_into().ok()?;

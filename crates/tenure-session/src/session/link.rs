@@ -1,4 +1,4 @@
-//! Opening a link to the server behind, for a new session and for one that is woken.
+//! Opens a link to a server for a new or a woken session, and sends the server notifications and our own requests.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use tenure_protocol::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::backend::{Call, Link, Open};
+use crate::call::CallContext;
+use crate::session::live_session::Session;
 use crate::session::phase::Phase;
 use crate::session::relink;
-use crate::session::session::Session;
-use crate::session::sessions::{Inner, Versioned};
+use crate::session::sessions::{SessionRuntime, Versioned};
 
-impl Inner {
-    /// Opens a link and gives it to the session. Returns what the server said, and the revision it speaks.
+impl SessionRuntime {
+    /// Opens a link and gives it to the session. Returns the server's `initialize` result and its revision.
     pub(super) async fn open_link(
         &self,
         session: &Arc<Session>,
         open: Open,
     ) -> Result<(RawJson, Revision), RpcError> {
-        // A handler that panics in its handshake must not take the connection with it.
+        // In its own task: a handler that panics in its handshake must not end the client's connection.
         let backend = Arc::clone(&self.backend);
         let opening = AbortOnDropHandle::new(self.tasks.spawn(async move { backend.open(open).await }));
         let opened = match tokio::time::timeout(self.limits.initialize_timeout, opening).await {
@@ -42,7 +43,7 @@ impl Inner {
             ));
         };
         let link: Arc<dyn Link> = Arc::from(opened.link);
-        // Before anybody else can say something to it.
+        // Before other tasks can send something over the link.
         let is_told = session.tell_initialized(&link, Phase::Initializing);
         match session.take_link(&link) {
             Ok(()) => {
@@ -51,7 +52,7 @@ impl Inner {
                 Ok((opened.result, revision))
             }
             Err(error) => {
-                // Apart, because it may take its time, and because nobody else would close it.
+                // In another task, because closing may be slow.
                 self.closing.spawn(async move { link.close().await });
                 Err(error)
             }
@@ -59,9 +60,9 @@ impl Inner {
     }
 }
 
-/// The error for a session whose server could not be started again.
+/// The error for a session whose server could not be started.
 pub(super) fn not_started(error: RpcError) -> Error {
-    // A limit is no fault of the server's, and soon over.
+    // A reached limit is not a fault of the server, and the client may try again.
     let refused = if error.is(Reason::TooManyProcesses) {
         Error::new(Reason::TooManyProcesses, "As many servers run as may; try again later")
     } else {
@@ -71,10 +72,10 @@ pub(super) fn not_started(error: RpcError) -> Error {
 }
 
 impl Session {
-    /// Takes a link into use, if it is not lost already and there is a use for it.
+    /// Makes this the session's link, unless it is already lost or the session has ended.
     fn take_link(&self, link: &Arc<dyn Link>) -> Result<(), RpcError> {
         let mut state = self.state.lock();
-        // The session was ended, or the process is about to, and all links are closed that were known then.
+        // The session has ended or the process stops, and the links known at that time are already closed.
         if let Some(over) = &state.settled {
             return Err(over.clone());
         }
@@ -85,7 +86,8 @@ impl Session {
         Ok(())
     }
 
-    /// Tells a new server that the client is ready, if it is and was not so before. Returns the phase.
+    /// Sends `notifications/initialized` to a new server if the client has sent it since phase `before`. Returns the
+    /// phase.
     fn tell_initialized(&self, link: &Arc<dyn Link>, before: Phase) -> Phase {
         let phase = self.state.lock().phase;
         if phase == Phase::Initialized && before != Phase::Initialized {
@@ -94,15 +96,15 @@ impl Session {
         phase
     }
 
-    /// Passes a notification to the server, which may panic over it.
+    /// Passes a notification to the server, and catches a panic of the handler.
     pub(super) fn tell(&self, link: &dyn Link, notification: Notification) {
         let method = notification.method.clone();
         if std::panic::catch_unwind(AssertUnwindSafe(|| link.notify(notification))).is_err() {
-            tracing::error!(session = %self.label, %method, "a handler panicked over a notification");
+            tracing::error!(session = %self.label, %method, "a handler panicked while handling a notification");
         }
     }
 
-    /// Sends the server a request of our own, whose answer the client does not see.
+    /// Sends our own request to the server; the client does not see the answer.
     pub(super) async fn inquire(
         self: &Arc<Self>,
         link: &Arc<dyn Link>,
@@ -111,7 +113,7 @@ impl Session {
     ) -> Reply {
         let request =
             Request { id: RequestId::from_text("tenure-wake"), method, params: Some(params.clone()) };
-        let context = self.inquiry(&request);
+        let context = CallContext::our_own(Arc::clone(self) as _, &request);
         let (link, call) = (Arc::clone(link), Call { request, context });
         let running = AbortOnDropHandle::new(self.inner.tasks.spawn(async move { link.call(call).await }));
         match tokio::time::timeout(self.inner.limits.initialize_timeout, running).await {

@@ -1,4 +1,6 @@
-//! News of servers, as sessions hear them.
+//! Notifications from servers to all sessions: a list changed, a resource was updated.
+//!
+//! Remembers which session watches which resource, and when each list last changed, for sessions that were dormant.
 
 use std::sync::Arc;
 
@@ -7,15 +9,14 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tenure_protocol::{Method, RawJson, message};
 
-use crate::call::{Listener, News};
+use crate::call::{News, NewsListener, Origin};
 use crate::id::{Route, SessionId};
 use crate::port::clock::Time;
+use crate::session::live_session::Session;
 use crate::session::phase::Phase;
-use crate::session::session::Session;
-use crate::session::sessions::Inner;
-use crate::session::stream::Origin;
+use crate::session::sessions::SessionRuntime;
 
-/// When each list last changed, for sessions that slept meanwhile.
+/// When each list last changed, for sessions that were dormant at that time.
 #[derive(Default)]
 pub(super) struct LastNews(Mutex<HashMap<Route, [Time; 3], RandomState>>);
 
@@ -32,7 +33,7 @@ impl LastNews {
     }
 }
 
-impl Listener for Inner {
+impl NewsListener for SessionRuntime {
     fn resource_updated(&self, route: &Route, uri: &str) {
         let params = RawJson::of(&serde_json::json!({ "uri": uri }));
         let body = message::write_notification(&Method::ResourceUpdated, Some(&params));
@@ -55,8 +56,8 @@ impl Listener for Inner {
 }
 
 fn tell(session: &Arc<Session>, body: &bytes::Bytes) {
-    if let Err(error) = session.emit_now(&Origin::Session, body.clone()) {
-        tracing::debug!(session = %session.label, %error, "could not pass news on");
+    if let Err(error) = session.emit_now(&Origin::Unasked, body.clone()) {
+        tracing::debug!(session = %session.label, %error, "could not pass on a notification");
     }
 }
 

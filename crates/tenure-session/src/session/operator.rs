@@ -1,8 +1,8 @@
-//! What operators do with sessions by their hashed names: look at one, end it, put a saved one back.
+//! Commands of operators on a session by its hashed id: show it, end it, restore a saved one.
 //!
-//! Ending and putting back also work on a store that no server has open; the same code serves both. A session
-//! in memory is never replaced, and one that is being woken meanwhile does not come back over a new record:
-//! whoever wakes it writes with the version that it saw.
+//! Ending and restoring also work on a store that no server has open, with the same code. A session in memory is never
+//! replaced. A session that is being woken cannot overwrite a restored record, because the wake writes with the version
+//! that it read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,56 +13,56 @@ use crate::finish::finish;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, SavedLog, Store, StoreError, Version};
-use crate::record::{End, Kept, SessionRecord, Tombstone, Unreadable};
-use crate::session::session::SessionInfo;
-use crate::session::sessions::{Inner, Sessions};
+use crate::record::{EndCause, SessionRecord, StoredSession, Tombstone, UnreadableRecord};
+use crate::session::live_session::SessionInfo;
+use crate::session::sessions::{SessionRuntime, Sessions};
 
-/// How long the place of a session is held while it is being replaced, should that be cut short.
+/// Lifetime of the temporary tombstone while a session is being replaced, if the replacement is interrupted.
 const REPLACING: Duration = Duration::from_secs(60 * 60);
 
-/// A session as it was saved elsewhere.
+/// A session that was saved from a store.
 #[derive(Clone, Debug)]
 pub struct SavedSession {
     /// Its hashed id.
     pub key: SessionKey,
-    /// Its record, as stores keep it.
+    /// Its record, in the encoding of the store.
     pub record: Bytes,
-    /// When it is due to be looked at.
+    /// When the sweep has to check it.
     pub deadline: Option<Time>,
     /// Its streams.
     pub log: SavedLog,
 }
 
-/// What to do when there is a record of that name.
+/// What to do when there is a record with the same hashed id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Existing {
-    /// Leave it as it is, and say so.
+    /// Keep it, and return an error.
     Keep,
-    /// Put the saved one in its place.
+    /// Replace it by the saved one.
     Replace,
 }
 
-/// Why a saved session was not put back.
+/// Why a saved session was not restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAdopted {
-    /// There is one of that name.
+    /// There is one with the same hashed id.
     #[error("there is a session of that name already")]
     Exists,
-    /// It is in memory, and may be in use right now.
+    /// It is in memory, and may be in use.
     #[error("the session of that name is awake")]
     Awake,
-    /// The saved record makes no sense.
+    /// The saved record cannot be decoded.
     #[error("the saved record cannot be read")]
-    Unreadable(#[from] Unreadable),
-    /// The store failed. What was there before is there still, unless only the last write failed: then what was
-    /// to be replaced has ended, and can be put in place again.
+    Unreadable(#[from] UnreadableRecord),
+    /// The store failed. The earlier record is unchanged, unless only the last write failed: then the session to be
+    /// replaced has ended, and the command can be repeated.
     #[error("the store did not take it")]
     Store(#[from] StoreError),
 }
 
 impl Sessions {
-    /// What operators see of a session, if it is in memory.
+    /// A session as operators see it, if it is in memory.
     pub fn info(&self, key: &SessionKey) -> Option<SessionInfo> {
         let session = self.0.live.by_key(key)?;
         let alive = session.state.lock().end.is_none();
@@ -72,83 +72,84 @@ impl Sessions {
     /// Puts a saved session into the store. The next request of its client wakes it.
     ///
     /// # Errors
-    /// When there is one of that name that is not to be replaced or is in memory, when the record cannot be
-    /// read, or when the store fails.
+    /// When there is a session with the same hashed id that must not be replaced or is in memory, when the record
+    /// cannot be read, or when the store fails.
     ///
     /// # Cancel safety
-    /// It is finished once it has begun.
+    /// Once started, it is finished.
     pub async fn adopt(&self, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
         let inner = Arc::clone(&self.0);
         finish(&self.0.tasks, async move { inner.adopt(saved, existing).await }).await
     }
 }
 
-impl Inner {
+impl SessionRuntime {
     async fn adopt(self: Arc<Self>, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
-        let (key, record) = (saved.key, Kept::decode(&saved.record)?);
+        let (key, record) = (saved.key, StoredSession::decode(&saved.record)?);
         if self.waking.contains(&key) || self.live.by_key(&key).is_some() {
             return Err(NotAdopted::Awake);
         }
         let before = before(self.store.as_ref(), key, existing).await?;
-        // Both are announced before anything is written, and the one that is there before the one that comes: they
-        // have the same key.
-        let session = before.as_ref().and_then(Before::session);
-        let leaving = session.map(|session| self.census.leaving(key, owner(session)));
+        // Announce both to the count before the first write, and the old session before the new one: they have the
+        // same key.
+        let session = before.as_ref().and_then(RecordBefore::session);
+        let leaving = session.map(|session| self.counts.leaving(key, owner(session)));
         let entering = match &record {
-            Kept::Session(session) => Some(self.census.enter(key, &owner(session))),
-            Kept::Tombstone(_) => None,
+            StoredSession::Session(session) => Some(self.counts.enter(key, &owner(session))),
+            StoredSession::Tombstone(_) => None,
         };
         let (place, put) = put_back(self.store.as_ref(), saved, before.as_ref(), self.clock.now()).await;
-        if let (Some(leaving), Place::Emptied) = (leaving, place) {
+        if let (Some(leaving), ReplacedRecord::Gone) = (leaving, place) {
             leaving.left();
         }
         put?;
-        if let Some(seat) = entering {
-            seat.keep();
+        if let Some(count_guard) = entering {
+            count_guard.keep();
         }
         Ok(())
     }
 }
 
-/// Puts a saved session into a store that no server has open, or that has it not in memory. Returns what was
-/// replaced.
+/// Puts a saved session into a store that no server has open, or whose server does not have it in memory. Returns the
+/// replaced record.
 ///
 /// # Errors
 /// As [`Sessions::adopt`].
 ///
 /// # Cancel safety
-/// Dropped early it may leave its events without a record, or a tombstone in place of what was to be replaced.
+/// If the future is dropped early, the events may stay without a record, or a tombstone may stay in place of the
+/// replaced record.
 pub async fn adopt(
     store: &dyn Store,
     saved: SavedSession,
     existing: Existing,
     now: Time,
-) -> Result<Option<Kept>, NotAdopted> {
-    Kept::decode(&saved.record)?;
+) -> Result<Option<StoredSession>, NotAdopted> {
+    StoredSession::decode(&saved.record)?;
     let before = before(store, saved.key, existing).await?;
     put_back(store, saved, before.as_ref(), now).await.1?;
     Ok(before.and_then(|before| before.kept))
 }
 
-/// The record that has the name of a saved session, and may be replaced.
-struct Before {
+/// The record with the hashed id of a saved session, which may be replaced.
+struct RecordBefore {
     record: Record,
-    /// Nothing if it cannot be read.
-    kept: Option<Kept>,
+    /// `None` if it cannot be decoded.
+    kept: Option<StoredSession>,
 }
 
-impl Before {
+impl RecordBefore {
     fn session(&self) -> Option<&SessionRecord> {
         match &self.kept {
-            Some(Kept::Session(session)) => Some(session),
+            Some(StoredSession::Session(session)) => Some(session),
             _ => None,
         }
     }
 
     fn owner(&self) -> Option<&str> {
         match self.kept.as_ref()? {
-            Kept::Session(session) => session.owner.as_deref(),
-            Kept::Tombstone(tombstone) => tombstone.owner.as_deref(),
+            StoredSession::Session(session) => session.owner.as_deref(),
+            StoredSession::Tombstone(tombstone) => tombstone.owner.as_deref(),
         }
     }
 }
@@ -157,60 +158,60 @@ async fn before(
     store: &dyn Store,
     key: SessionKey,
     existing: Existing,
-) -> Result<Option<Before>, NotAdopted> {
+) -> Result<Option<RecordBefore>, NotAdopted> {
     let Some(record) = store.get(RecordKey::session(key)).await? else { return Ok(None) };
     if existing == Existing::Keep {
         return Err(NotAdopted::Exists);
     }
-    let kept = Kept::decode(&record.value).ok();
-    Ok(Some(Before { record, kept }))
+    let kept = StoredSession::decode(&record.value).ok();
+    Ok(Some(RecordBefore { record, kept }))
 }
 
-/// The fate of the record in whose place a saved one is put.
+/// What happened to the record that a saved one replaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// It is there.
+enum ReplacedRecord {
+    /// It is unchanged, or there was none.
     AsBefore,
-    /// It is gone, whether or not the saved one is there.
-    Emptied,
+    /// It is gone, whether or not the saved one was written.
+    Gone,
 }
 
 async fn put_back(
     store: &dyn Store,
     saved: SavedSession,
-    before: Option<&Before>,
+    before: Option<&RecordBefore>,
     now: Time,
-) -> (Place, Result<(), NotAdopted>) {
+) -> (ReplacedRecord, Result<(), NotAdopted>) {
     let key = RecordKey::session(saved.key);
     let Some(before) = before else {
         let put = async {
             store.restore(saved.key, saved.log).await?;
             store.put(key, saved.record, Expected::Absent, saved.deadline).await.map_err(exists)
         };
-        return (Place::AsBefore, put.await.map(drop));
+        return (ReplacedRecord::AsBefore, put.await.map(drop));
     };
-    // Ended first: otherwise somebody could wake it and write to its log while that is being replaced.
-    let tombstone = Tombstone::new(before.owner(), End::Revoked, now).encode();
+    // End the old session first: otherwise a request could wake it and write to its log during the replacement.
+    let tombstone = Tombstone::new(before.owner(), EndCause::Revoked, now).encode();
     let until = Some(now.after(REPLACING));
     let Record { version, value, deadline } = before.record.clone();
     let version = match store.put(key, tombstone, Expected::Version(version), until).await {
         Ok(version) => version,
-        Err(error) => return (Place::AsBefore, Err(awake(error))),
+        Err(error) => return (ReplacedRecord::AsBefore, Err(awake(error))),
     };
     if let Err(error) = store.restore(saved.key, saved.log).await {
-        // The log is as it was; so shall be the record.
+        // The log is unchanged, so put the old record back.
         let undone = store.put(key, value, Expected::Version(version), deadline).await;
-        let place = if undone.is_ok() { Place::AsBefore } else { Place::Emptied };
+        let place = if undone.is_ok() { ReplacedRecord::AsBefore } else { ReplacedRecord::Gone };
         return (place, Err(error.into()));
     }
     let put = store.put(key, saved.record, Expected::Version(version), saved.deadline).await;
-    (Place::Emptied, put.map(drop).map_err(NotAdopted::Store))
+    (ReplacedRecord::Gone, put.map(drop).map_err(NotAdopted::Store))
 }
 
 /// Ends a session in a store that no server has open. Returns whether there was one.
 ///
 /// # Errors
-/// When the store fails; the session then goes on, unless only its events could not be forgotten.
+/// When the store fails; the session then goes on, unless only dropping its events failed.
 pub async fn revoke(
     store: &dyn Store,
     key: SessionKey,
@@ -219,18 +220,19 @@ pub async fn revoke(
 ) -> Result<bool, StoreError> {
     loop {
         let Some(record) = store.get(RecordKey::session(key)).await? else { return Ok(false) };
-        let Ok(Kept::Session(session)) = Kept::decode(&record.value) else { return Ok(false) };
-        let tombstone = Tombstone::new(session.owner.as_deref(), End::Revoked, now);
-        if entomb(store, key, record.version, &tombstone, now.after(tombstone_ttl)).await? {
+        let Ok(StoredSession::Session(session)) = StoredSession::decode(&record.value) else {
+            return Ok(false);
+        };
+        let tombstone = Tombstone::new(session.owner.as_deref(), EndCause::Revoked, now);
+        if put_tombstone(store, key, record.version, &tombstone, now.after(tombstone_ttl)).await? {
             store.drop_session(key).await?;
             return Ok(true);
         }
     }
 }
 
-/// Leaves a tombstone where the record of a session is that is not in memory. Returns false if the record was
-/// changed meanwhile.
-pub(super) async fn entomb(
+/// Replaces the record of a dormant session by a tombstone. Returns false if the record changed meanwhile.
+pub(super) async fn put_tombstone(
     store: &dyn Store,
     key: SessionKey,
     version: Version,
@@ -241,7 +243,7 @@ pub(super) async fn entomb(
     match store.put(key, value.clone(), Expected::Version(version), Some(until)).await {
         Ok(_) => Ok(true),
         Err(StoreError::Conflict { .. }) => Ok(false),
-        // The answer was lost. The session has ended if the tombstone is there.
+        // The result is unknown: the session has ended if the tombstone is in the store.
         Err(StoreError::Unknown) => match store.get(key).await? {
             Some(record) if record.value == value => Ok(true),
             Some(record) if record.version == version => Err(StoreError::Unknown),
@@ -255,7 +257,7 @@ fn owner(session: &SessionRecord) -> Principal {
     session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
 }
 
-/// A record that came up since it was looked for.
+/// A conflict here means that a record was written since `before` read the store.
 fn exists(error: StoreError) -> NotAdopted {
     match error {
         StoreError::Conflict { .. } => NotAdopted::Exists,
@@ -263,7 +265,7 @@ fn exists(error: StoreError) -> NotAdopted {
     }
 }
 
-/// A record that somebody wrote since it was read: only a session that wakes does.
+/// A conflict here means that the record was written since it was read; only a wake does that.
 fn awake(error: StoreError) -> NotAdopted {
     match error {
         StoreError::Conflict { .. } => NotAdopted::Awake,

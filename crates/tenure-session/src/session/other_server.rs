@@ -1,24 +1,24 @@
-//! Whether a session that is woken gets the server that it was begun with.
+//! Checks that a woken session gets the server with which it was created.
 //!
-//! The rule is in `fingerprint`; here is what follows from it. A session of another server is refused or woken with a
-//! warning, as configured. A refusal changes nothing: with its own server back, the session goes on. A session without
-//! a fingerprint (written by an earlier version) is woken, and gets one with its record.
+//! `fingerprint` compares the servers; this file acts on the result. A session of another server is refused, or woken
+//! with a warning, as configured. A refusal changes nothing: when its own server is back, the session goes on. A
+//! session without a fingerprint (written by an earlier version) is woken, and its next record gets one.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::{Error, RawJson, Reason};
 
-use crate::fingerprint::{self, Fingerprint, Fingerprints, Relation, Seen};
+use crate::fingerprint::{self, Fingerprint, Fingerprints, Relation, SeenServer};
 use crate::id::{Route, SessionKey};
 use crate::limits::OtherServer;
 use crate::record::SessionRecord;
-use crate::session::sessions::Inner;
+use crate::session::sessions::SessionRuntime;
 
 /// The servers behind the endpoints of this process.
 pub(super) struct Servers {
     fingerprints: Fingerprints,
-    /// The name that the server of each endpoint gave itself last.
+    /// The last name that the server of each endpoint sent in its `initialize` result.
     names: Mutex<HashMap<Route, Option<String>, RandomState>>,
 }
 
@@ -31,7 +31,7 @@ impl Servers {
         self.fingerprints.at(route)
     }
 
-    /// Remembers how a server introduced itself.
+    /// Remembers the name that a server has sent.
     pub(super) fn heard(&self, route: &Route, initialize_result: &RawJson) {
         if self.at(route).is_some() {
             self.names.lock().insert(route.clone(), fingerprint::name_in(initialize_result));
@@ -39,9 +39,9 @@ impl Servers {
     }
 }
 
-impl Inner {
-    /// Refuses a session of another server as far as that is known without starting a server for it: a client that
-    /// comes back again and again must not cost a process each time.
+impl SessionRuntime {
+    /// Refuses a session of another server if that is known without starting a server: a client that tries again and
+    /// again must not start a process each time.
     pub(super) fn check_known_server(&self, key: SessionKey, record: &SessionRecord) -> Result<(), Error> {
         if self.limits.other_server == OtherServer::Warn {
             return Ok(());
@@ -50,7 +50,7 @@ impl Inner {
         heard.map_or(Ok(()), |name| self.check_name(key, record, name.as_deref()))
     }
 
-    /// Refuses a session of another server, or logs that it is woken at one.
+    /// Refuses a session of another server, or logs that it is woken with one.
     pub(super) fn check_server(
         &self,
         key: SessionKey,
@@ -64,8 +64,8 @@ impl Inner {
         let now = self.servers.at(&Route::from(record.route.as_deref()));
         let (Some(then), Some(now)) = (&record.server, now) else { return Ok(()) };
         let name_then = fingerprint::name_in(&RawJson::of(&record.initialize_result));
-        let then = Seen { fingerprint: then, name: name_then.as_deref() };
-        let now = Seen { fingerprint: now, name };
+        let then = SeenServer { fingerprint: then, name: name_then.as_deref() };
+        let now = SeenServer { fingerprint: now, name };
         let (session, was, is) = (key.label(), words(then), words(now));
         match (fingerprint::compare(then, now), self.limits.other_server) {
             (Relation::Same, _) => Ok(()),
@@ -90,8 +90,8 @@ impl Inner {
     }
 }
 
-/// A server in a log.
-fn words(server: Seen<'_>) -> String {
+/// A server as text for the log.
+fn words(server: SeenServer<'_>) -> String {
     let Fingerprint { shown, .. } = server.fingerprint;
     let name = server.name.unwrap_or("a server without a name");
     match server.fingerprint.short() {

@@ -1,23 +1,23 @@
-//! The phases of a session and the only ways from one to the next.
+//! The phases of a session, and all transitions between them.
 
 use crate::limits::Gate;
 
-/// Where a session stands.
+/// The phase of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
-    /// Nothing has happened yet.
+    /// Before `initialize`.
     PreInitialization,
-    /// `initialize` was called; the client has not said `notifications/initialized`.
+    /// `initialize` was called; the client has not sent `notifications/initialized`.
     Initializing,
-    /// Requests flow.
+    /// Requests are accepted.
     Initialized,
     /// The handshake failed or the session broke; only its end can follow.
     Error,
-    /// Over.
+    /// The session has ended.
     Closed,
 }
 
-/// What moves a session on.
+/// An event that changes the phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// `initialize` arrived.
@@ -44,7 +44,7 @@ impl Phase {
                 Gate::Strict => Self::Initializing,
                 Gate::Lenient => Self::Initialized,
             },
-            // Saying it twice does no harm.
+            // A second `notifications/initialized` is harmless.
             (Self::Initializing | Self::Initialized, Step::InitializedSaid) => Self::Initialized,
             (Self::Initializing, Step::InitializeFailed | Step::Broken)
             | (Self::Initialized, Step::Broken) => Self::Error,

@@ -1,8 +1,8 @@
-//! The reading end of a stream: replays what is in the log, then goes live, without a gap between.
+//! The reading end of a stream: replays the log, then goes live, without a gap between.
 //!
-//! A reader pulls. It holds a cursor and asks for what comes after it: from the few events at hand if
-//! they reach back far enough, otherwise from the store. A reader that is slow or stuck therefore
-//! costs one stretch of events and nobody's time. A stream has at most one; a new one replaces it.
+//! A reader pulls. It holds a cursor and asks for the events after it: from the tail in memory if that reaches back far
+//! enough, otherwise from the store. A slow reader therefore costs one stretch of events in memory and delays no other
+//! task. A stream has at most one reader; a new reader replaces the old one.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,16 +16,16 @@ use tenure_protocol::{Error, Method, RawJson, Reason, message};
 
 use crate::id::{Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
-use crate::port::store::{Event, Place, ReadLimit, StoreError, Stored, Stretch};
+use crate::port::store::{EntryPlace, Event, ReadLimit, StoreError, Stored, StreamEvents};
 use crate::session::event_id::EventId;
-use crate::session::session::{Session, State};
-use crate::session::stream::{Known, Slot, Stream};
+use crate::session::live_session::{Session, SessionState};
+use crate::session::stream::{AttachedReader, EventStream, NoteStatus};
 
-/// How much is read from the store at a time.
+/// Limit of one read from the store.
 const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
 
-/// The longest that a client is told to wait when the next process has the socket already: connections wait there, and
-/// none is refused.
+/// Longest `retry` for a client when the next process already has the socket: connections wait in its queue, and none
+/// is refused.
 const NEXT_IS_THERE: Duration = Duration::from_secs(1);
 
 /// One thing to write to the client.
@@ -33,14 +33,14 @@ const NEXT_IS_THERE: Duration = Duration::from_secs(1);
 pub enum Item {
     /// An id without data: the client may resume from here.
     Prime(EventId),
-    /// A message. Without an id, nobody can resume after it.
+    /// A message. A client cannot resume after a message without an id.
     Event {
         /// Its id.
         id: Option<EventId>,
         /// The message.
         body: Bytes,
     },
-    /// Events are missing here: they were no longer kept.
+    /// Events are missing here: the log no longer has them.
     Gap,
     /// The connection closes while the stream goes on; the client should wait this long and come back.
     Close(Duration),
@@ -51,32 +51,32 @@ pub struct Reader {
     session: Arc<Session>,
     stream: StreamId,
     number: u64,
-    /// The last event that was given, or the place where the client stopped before. It moves with events alone, and not
-    /// over what was trimmed: a client that comes back before it was told of that gap has to hear of it then.
+    /// Position of the last event handed out, or where the client stopped on its last connection. Only events move it,
+    /// not a trimmed range: a client that reconnects before it was told of that gap must still be told.
     cursor: Position,
-    /// Between the cursor and this place the log has nothing, or no longer.
+    /// The log has no events between the cursor and this position, or they were trimmed.
     empty_to: Position,
     prime: bool,
     gap: bool,
     warn: bool,
     done: bool,
-    /// The client has come back, and was given no id on this connection yet. Some know only those of their last
-    /// connection: sent away without one, they would not come back to this stream.
+    /// The client has resumed, and got no id on this connection yet. Some clients remember only ids of their last
+    /// connection: without one they would not come back to this stream.
     is_nameless: bool,
-    /// What to say after the id that was given in front of it.
+    /// A close that follows the id that had to be sent first.
     close: Option<Duration>,
-    /// The process stops: the client is sent to the next one at once, and nothing is read.
+    /// The process stops: the client is sent to the next process at once, and no events are read.
     sent_away: Option<Duration>,
     buffer: VecDeque<Event>,
-    reading: Option<(Stored<Stretch>, Position)>,
+    reading: Option<(Stored<StreamEvents>, Position)>,
 }
 
 impl Session {
     /// Opens the standalone stream, or resumes any stream after an event.
     ///
     /// # Errors
-    /// When the id is not of this session (depending on the limits), when its stream is forgotten, or
-    /// when the session is over.
+    /// When the id is not of this session (depending on the limits), when its stream is forgotten, or when the session
+    /// has ended.
     ///
     /// # Cancel safety
     /// The reader detaches when dropped.
@@ -84,15 +84,15 @@ impl Session {
         self.touch();
         let mut reader = self.attach(last_event_id)?;
         if self.state.lock().left {
-            // The log may be in other hands already.
+            // The next process may already own the log.
             reader.sent_away = Some(self.stop_retry(reader.stream));
             return Ok(reader);
         }
         if reader.gap {
             reader.check_gap()?;
         }
-        // Taken before the log is read: the tail may lose its oldest events to the log meanwhile, and then begins
-        // later than what the log had to say.
+        // Read the floor before the log: meanwhile the tail may drop its oldest events, and then it would begin after
+        // the end of the stretch.
         let floor = reader.floor();
         if reader.cursor >= floor {
             return Ok(reader);
@@ -102,8 +102,8 @@ impl Session {
         }
         match self.inner.store.read(self.key, reader.stream, reader.cursor, STRETCH).await {
             Ok(stretch) => reader.start(stretch, floor)?,
-            // Replay is lost for now, the live stream is not: the client gets what comes from here on,
-            // is told that something is missing, and its next resume tries the store again.
+            // Replay fails, but the live stream works: the client gets later events, is told that some are missing,
+            // and its next resume reads the store again.
             Err(error) => {
                 tracing::error!(session = %self.label, %error, "could not replay events");
                 reader.gap = true;
@@ -141,7 +141,7 @@ impl Session {
         let mut reader = self.reader(&mut state, id, cursor);
         if from.is_some() {
             reader.is_nameless = true;
-            // The client says that it was given so much, and so can come back for the rest, also to the next process.
+            // The client has this id, so it can come back for the rest, also to the next process.
             if let Some(stream) = state.streams.get_mut(&id) {
                 stream.delivered = stream.delivered.max(reader.cursor);
             }
@@ -149,8 +149,8 @@ impl Session {
         Ok(reader)
     }
 
-    fn was_issued(&self, state: &State, id: &EventId) -> bool {
-        // A position beyond the last is one whose event was lost with the power, or came after a backup.
+    fn was_issued(&self, state: &SessionState, id: &EventId) -> bool {
+        // Later positions are accepted too: their events were lost in a power failure, or are newer than a backup.
         let standalone = id.stream == StreamId::STANDALONE && id.position == Position::START;
         state.streams.contains_key(&id.stream) || standalone
     }
@@ -168,31 +168,36 @@ impl Session {
         }
     }
 
-    /// Makes a reader the one reader of its stream. Without a cursor it starts after the last event
-    /// that some reader was given, so that news from before the first GET is not lost.
-    pub(super) fn reader(self: &Arc<Self>, state: &mut State, id: StreamId, at: Option<Position>) -> Reader {
+    /// Makes a reader the only reader of its stream. Without a cursor it starts after the last delivered event, so that
+    /// notifications from before the first GET are not lost.
+    pub(super) fn reader(
+        self: &Arc<Self>,
+        state: &mut SessionState,
+        id: StreamId,
+        at: Option<Position>,
+    ) -> Reader {
         state.next_reader += 1;
         let number = state.next_reader;
         let prime = state.revision.primes_streams();
-        let (left, waiting) = (state.left, state.nothing_waits());
+        let (left, waiting) = (state.left, state.waiting_bytes());
         if id == StreamId::STANDALONE {
             state.streams.entry(id).or_default();
         }
         let Some(stream) = state.streams.get_mut(&id) else {
-            // Complete and forgotten already.
+            // The stream is complete and forgotten.
             return self.new_reader(id, number, Position::START, prime, true);
         };
-        // A client may hold an id beyond `last`: that of an event which a reader found in the log while its append
-        // was still under way. One beyond both is of an event that was lost with the power; what follows has higher
-        // positions, but `last` is the safer place to go on from.
+        // A client may have an id beyond `last`: a reader may find an event in the log while its append is still under
+        // way. An id beyond both belongs to an event that was lost in a power failure. Later events have higher
+        // positions, but `last` is the safer start.
         let cursor = at.unwrap_or(stream.delivered).min(stream.last.max(stream.delivered));
         let closing = if left {
             Some(self.stop_retry(id))
         } else {
             std::mem::take(&mut stream.close_first).then(|| self.retry(id))
         };
-        let mut slot = Box::new(Slot {
-            reader: number,
+        let mut attached = Box::new(AttachedReader {
+            number,
             waker: None,
             tail: std::mem::take(&mut stream.unlogged),
             floor: stream.last,
@@ -200,15 +205,15 @@ impl Session {
             lost: false,
             waiting,
         });
-        // A client that says where it stopped learns that something came after that which cannot be replayed.
+        // A client that names its position is told that later events cannot be replayed.
         let gap = at.is_some() && stream.is_missing && cursor <= stream.last;
         if let Some(mut replaced) = stream.reader.take() {
-            slot.tail.extend(replaced.unlogged());
+            attached.tail.extend(replaced.unlogged());
             if let Some(waker) = replaced.waker.take() {
                 waker.wake();
             }
         }
-        stream.reader = Some(slot);
+        stream.reader = Some(attached);
         let mut reader = self.new_reader(id, number, cursor, prime, false);
         reader.gap = gap;
         reader
@@ -240,12 +245,12 @@ impl Session {
         }
     }
 
-    /// The streams of requests that nobody reads: for a client whose one connection carries all its streams, and who
-    /// comes back. It has heard of those up to the number `highest`; the ones beyond it are given from their
-    /// beginning. Without a number, each is given after the last event that a reader was given, if there is more.
+    /// Request streams without a reader, for a client that reconnects and carries all streams on one connection. With
+    /// `highest`, the client knows the streams up to that number; later streams are returned from their start. Without
+    /// it, each stream with undelivered events is returned after its last delivered event.
     pub fn unread_streams(&self, highest: Option<u32>) -> Vec<EventId> {
         let state = self.state.lock();
-        let unread = |(id, stream): (&StreamId, &Stream)| {
+        let unread = |(id, stream): (&StreamId, &EventStream)| {
             let after = match highest {
                 Some(highest) => (id.number() > highest).then_some(Position::START),
                 None => {
@@ -261,18 +266,18 @@ impl Session {
         streams
     }
 
-    /// Asks whoever listens to news to come back later, once everything so far was taken.
+    /// Closes the connection of the standalone stream after all events so far; the client comes back later.
     pub fn close_news(&self) {
-        self.close_connection(&mut self.state.lock(), StreamId::STANDALONE);
+        self.close_connection_of(&mut self.state.lock(), StreamId::STANDALONE);
     }
 
-    /// What a client is told to wait before it comes back to a stream whose connection closed.
+    /// How long a client waits before it comes back to a stream whose connection was closed.
     fn retry(&self, stream: StreamId) -> Duration {
         let limits = &self.inner.limits;
         limits.retry_jitter.of(limits.retry, self.key, stream)
     }
 
-    /// The same where the connection closes because the process stops.
+    /// The same if the connection closes because the process stops.
     pub(super) fn stop_retry(&self, stream: StreamId) -> Duration {
         let limits = &self.inner.limits;
         let is_handed_over = self.inner.is_handed_over.load(Ordering::Relaxed);
@@ -281,12 +286,12 @@ impl Session {
     }
 
     /// Closes the connection of a stream, but not the stream; the client comes back for the rest.
-    pub(super) fn close_connection(&self, state: &mut State, id: StreamId) {
+    pub(super) fn close_connection_of(&self, state: &mut SessionState, id: StreamId) {
         let Some(stream) = state.streams.get_mut(&id) else { return };
         match &mut stream.reader {
-            Some(slot) => {
-                slot.closing = Some(self.retry(id));
-                if let Some(waker) = slot.waker.take() {
+            Some(attached) => {
+                attached.closing = Some(self.retry(id));
+                if let Some(waker) = attached.waker.take() {
                     waker.wake();
                 }
             }
@@ -301,17 +306,17 @@ impl Reader {
         &self.session
     }
 
-    /// The stream it reads, and the place on it that was read last.
+    /// The id of the last event that was read on its stream.
     pub fn after(&self) -> EventId {
         self.event_id(self.cursor)
     }
 
-    /// What the client is told to wait before it comes back to this stream.
+    /// How long the client waits before it comes back to this stream.
     pub fn retry(&self) -> Duration {
         self.session.retry(self.stream)
     }
 
-    /// The next thing to write, or `None` when the response is complete.
+    /// The next item to write, or `None` when the response is complete.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
         if let Some(retry) = self.close.take() {
             return Poll::Ready(Some(Item::Close(retry)));
@@ -366,15 +371,15 @@ impl Reader {
                 return Poll::Ready(None);
             }
             match self.poll_live(cx) {
-                Live::Item(item) => return Poll::Ready(Some(item)),
-                Live::End => return Poll::Ready(None),
-                Live::Wait => return Poll::Pending,
-                Live::Behind => {}
+                LivePoll::Item(item) => return Poll::Ready(Some(item)),
+                LivePoll::End => return Poll::Ready(None),
+                LivePoll::Wait => return Poll::Pending,
+                LivePoll::Behind => {}
             }
         }
     }
 
-    /// The next thing to write.
+    /// The next item to write.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -382,70 +387,70 @@ impl Reader {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn poll_live(&mut self, cx: &mut Context<'_>) -> Live {
+    fn poll_live(&mut self, cx: &mut Context<'_>) -> LivePoll {
         let session = Arc::clone(&self.session);
         let mut state = session.state.lock();
         let Some(stream) = state.streams.get_mut(&self.stream) else { return self.finish() };
         let (complete, queued) = (stream.ended && stream.queued == 0, stream.queued);
-        let Some(slot) = stream.reader.as_mut().filter(|slot| slot.reader == self.number) else {
+        let Some(attached) = stream.reader.as_mut().filter(|attached| attached.number == self.number) else {
             return self.finish();
         };
-        if std::mem::take(&mut slot.lost) {
+        if std::mem::take(&mut attached.lost) {
             self.gap = true;
-            return Live::Behind;
+            return LivePoll::Behind;
         }
         let after = self.cursor.max(self.empty_to);
-        if after < slot.floor {
+        if after < attached.floor {
             let read = session.inner.store.read(session.key, self.stream, after, STRETCH);
-            self.reading = Some((read, slot.floor));
-            return Live::Behind;
+            self.reading = Some((read, attached.floor));
+            return LivePoll::Behind;
         }
-        while let Some(event) = slot.tail.pop_front() {
-            slot.recount();
+        while let Some(event) = attached.tail.pop_front() {
+            attached.recount();
             match event.position {
                 Some(position) if position <= self.cursor => {}
-                // Only says that the stream is complete, or that others miss what this reader was given.
+                // A mark: the stream is complete, or other readers miss an event that this one has delivered.
                 Some(position) if event.body.is_empty() => {
                     self.cursor = position;
-                    slot.floor = position;
+                    attached.floor = position;
                 }
                 Some(position) => {
                     self.cursor = position;
-                    slot.floor = position;
+                    attached.floor = position;
                     stream.delivered = stream.delivered.max(position);
                     let id = Some(session.event_id(self.stream, position));
-                    return Live::Item(Item::Event { id, body: event.body });
+                    return LivePoll::Item(Item::Event { id, body: event.body });
                 }
                 None => {
                     stream.misses(event.after);
-                    return Live::Item(Item::Event { id: None, body: event.body });
+                    return LivePoll::Item(Item::Event { id: None, body: event.body });
                 }
             }
         }
         if complete {
             return self.finish();
         }
-        // Not from a stream that nobody could come back to.
-        let known = self.stream == StreamId::STANDALONE || stream.known == Known::Yes;
-        // And not before what is on its way into the log: that may be the answer.
-        if let Some(retry) = slot.closing.filter(|_| known && queued == 0) {
+        // Only if the client can come back to the stream.
+        let known = self.stream == StreamId::STANDALONE || stream.note_status == NoteStatus::Written;
+        // Wait for queued events, because one of them may be the answer.
+        if let Some(retry) = attached.closing.filter(|_| known && queued == 0) {
             self.done = true;
-            return Live::Item(Item::Close(retry));
+            return LivePoll::Item(Item::Close(retry));
         }
-        match &mut slot.waker {
+        match &mut attached.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
-        Live::Wait
+        LivePoll::Wait
     }
 
-    fn finish(&mut self) -> Live {
+    fn finish(&mut self) -> LivePoll {
         self.done = true;
-        Live::End
+        LivePoll::End
     }
 
-    /// Takes the first stretch of a replay, which was read when everything after `floor` was at hand.
-    fn start(&mut self, stretch: Stretch, floor: Position) -> Result<(), Error> {
+    /// Takes the first stretch of a replay. All events after `floor` were in the tail when it was read.
+    fn start(&mut self, stretch: StreamEvents, floor: Position) -> Result<(), Error> {
         if stretch.trimmed > self.cursor || stretch.events.iter().any(is_gap) {
             self.check_gap()?;
         }
@@ -456,7 +461,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the client may go on though it misses events.
+    /// Whether the client may go on although it misses events.
     fn check_gap(&self) -> Result<(), Error> {
         tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
         match self.session.inner.limits.on_gap {
@@ -465,25 +470,25 @@ impl Reader {
         }
     }
 
-    /// Takes a stretch that was read when everything after `floor` was at hand.
-    fn absorb(&mut self, stretch: Stretch, floor: Position) {
+    /// Takes a stretch. All events after `floor` were in the tail when it was read.
+    fn absorb(&mut self, stretch: StreamEvents, floor: Position) {
         self.gap |= stretch.trimmed > self.cursor.max(self.empty_to);
         if stretch.events.is_empty() {
-            // Everything up to where the tail begins has been read or is gone.
+            // All events in front of the tail have been read or trimmed.
             self.empty_to = self.empty_to.max(floor);
         }
-        // Also those that are trimmed by now: they were there when they were read, and will not be there again.
+        // Including events that have been trimmed since: they cannot be read again.
         self.buffer.extend(stretch.events);
     }
 
     /// Where the tail of this reader's stream begins.
     fn floor(&self) -> Position {
         let state = self.session.state.lock();
-        let slot = state.streams.get(&self.stream).and_then(|stream| stream.reader.as_ref());
-        slot.map_or(self.cursor, |slot| slot.floor)
+        let attached = state.streams.get(&self.stream).and_then(|stream| stream.reader.as_ref());
+        attached.map_or(self.cursor, |attached| attached.floor)
     }
 
-    /// Whether this is still the stream's one reader.
+    /// Whether this is still the reader of the stream.
     fn is_current(&self) -> bool {
         let state = self.session.state.lock();
         state.streams.get(&self.stream).is_some_and(|stream| stream.is_read_by(self.number))
@@ -493,7 +498,7 @@ impl Reader {
         self.session.state.lock().streams.get(&self.stream).is_none_or(|stream| stream.ended)
     }
 
-    fn take_stretch(&mut self, outcome: Result<Stretch, StoreError>) -> Option<Item> {
+    fn take_stretch(&mut self, outcome: Result<StreamEvents, StoreError>) -> Option<Item> {
         let (_, floor) = self.reading.take()?;
         match outcome {
             Ok(stretch) => {
@@ -508,9 +513,9 @@ impl Reader {
         }
     }
 
-    /// Hands an event from the store out; an end or a gap without a message is only passed. A reader that was replaced
-    /// hands out nothing. That is looked at under the lock that notes the delivery: a successor without a cursor
-    /// begins after the last delivery, and would give the event again.
+    /// Hands out an event from the store; skips an end or a gap without a message. A replaced reader hands out nothing.
+    /// That is checked under the lock that records the delivery: a new reader without a cursor starts after the last
+    /// delivery, and would repeat the event.
     fn give(&mut self, event: Event) -> Option<Item> {
         let session = Arc::clone(&self.session);
         let mut state = session.state.lock();
@@ -520,7 +525,7 @@ impl Reader {
             return None;
         };
         if is_gap(&event) {
-            // Told first: of what stood here, the tail may have the last.
+            // Report the gap first: the tail may have the last of the missing events.
             self.cursor = event.position;
             self.gap = true;
             return None;
@@ -537,26 +542,26 @@ impl Reader {
         Some(Item::Event { id: Some(self.event_id(event.position)), body: event.body })
     }
 
-    /// Another reader has taken the stream over: what is still at hand belongs to that one.
+    /// Another reader has taken over the stream: drops the buffered events, which the new reader delivers.
     fn replaced(&mut self) {
         self.buffer.clear();
         self.reading = None;
         self.done = true;
     }
 
-    /// Whether the client may come back to this stream; waits until the log knows of it.
+    /// Whether the client may come back to this stream; waits until its note is in the log.
     fn poll_known(&self, cx: &Context<'_>) -> Poll<bool> {
         let mut state = self.session.state.lock();
         let Some(stream) = state.streams.get_mut(&self.stream) else { return Poll::Ready(false) };
         if self.stream == StreamId::STANDALONE {
             return Poll::Ready(true);
         }
-        match (stream.known, &mut stream.reader) {
-            (Known::Soon, Some(slot)) if slot.reader == self.number => {
-                slot.waker = Some(cx.waker().clone());
+        match (stream.note_status, &mut stream.reader) {
+            (NoteStatus::Pending, Some(attached)) if attached.number == self.number => {
+                attached.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
-            (known, _) => Poll::Ready(known == Known::Yes),
+            (known, _) => Poll::Ready(known == NoteStatus::Written),
         }
     }
 
@@ -570,9 +575,9 @@ impl Drop for Reader {
         self.session.touch();
         let mut state = self.session.state.lock();
         if let Some(stream) = state.streams.get_mut(&self.stream)
-            && let Some(mut slot) = stream.reader.take_if(|slot| slot.reader == self.number)
+            && let Some(mut attached) = stream.reader.take_if(|attached| attached.number == self.number)
         {
-            stream.unlogged.extend(slot.unlogged());
+            stream.unlogged.extend(attached.unlogged());
             let lags = !stream.unlogged.is_empty();
             state.forget_if_empty(self.stream);
             if lags {
@@ -582,7 +587,8 @@ impl Drop for Reader {
     }
 }
 
-enum Live {
+/// The result of polling the tail; `Behind` means that the reader has to look again or read the store first.
+enum LivePoll {
     Item(Item),
     Behind,
     Wait,
@@ -598,9 +604,9 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Whether an event is no message, and says that some are missing.
+/// Whether an event carries no message and marks missing events.
 fn is_gap(event: &Event) -> bool {
-    event.body.is_empty() && event.place == Place::Middle
+    event.body.is_empty() && event.place == EntryPlace::Middle
 }
 
 fn gap_warning() -> Bytes {

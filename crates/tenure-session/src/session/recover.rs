@@ -1,7 +1,7 @@
-//! Requests that were open when the process ended: run again where that is safe, otherwise ended with an error.
+//! Requests that were open when the process ended: runs them again if that is safe, otherwise ends them with an error.
 //!
-//! The log holds a note of every request that became a stream, until it is answered. When the session is
-//! woken, each of them is in flight again, on its own stream, so that it can be cancelled and its id is taken.
+//! The log has a note of every request that became a stream, until it is answered. When the session is woken, each of
+//! these requests is in flight again on its own stream, so that the client can cancel it and cannot reuse its id.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use tenure_protocol::{Incoming, Message, Method, RawJson, Reason, Request, Reque
 
 use crate::call::Collect;
 use crate::id::{Position, StreamId};
-use crate::port::store::{NewEvent, Place, ReadLimit, StoreError, Surveyed};
-use crate::session::backlog::{self, Noted};
-use crate::session::session::{InFlight, Session, State};
+use crate::port::store::{EntryPlace, NewEvent, ReadLimit, StoreError, Surveyed};
+use crate::session::backlog::{self, NotedRequest};
+use crate::session::live_session::{InFlight, Session, SessionState};
 
-/// How much of a stream is read at a time.
+/// Limit of one read of a stream.
 const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
 
-/// Pages of a tools list that are looked at for a tool's hints.
+/// Most pages of a tool list that are read for hints.
 const MAX_PAGES: usize = 64;
 
-/// Servers that are asked for their tools, one after the other, should each be lost in the middle of it.
+/// Most servers that are asked for their tools, one after the other, if each is lost before it has answered.
 const MAX_SERVERS: usize = 3;
 
 /// A stream that still waits for answers.
 pub(super) struct Reopened {
     stream: StreamId,
-    /// What is not answered yet; nothing if nobody knows what the stream is for.
+    /// The unanswered requests; empty if the stream has no readable note.
     requests: Vec<Request>,
-    /// It was noted while a process stopped, and no server has seen it.
+    /// The requests were held by a stopping process; no server has seen them.
     is_held: bool,
-    /// Questions to the client that came on it; who asked them is gone.
+    /// Questions to the client on this stream; the server that asked them is gone.
     asked: Vec<RequestId>,
-    /// How far the client has heard of progress.
+    /// Highest progress value that the client has received.
     progress: Option<f64>,
 }
 
@@ -41,12 +41,12 @@ pub(super) struct Reopened {
 pub(super) struct Resumed {
     request: Request,
     number: u64,
-    /// No server has seen it, so that it is safe to run whatever it does.
+    /// No server has seen it, so it is safe to run.
     is_held: bool,
 }
 
 impl Reopened {
-    /// Reads from the log what is still open.
+    /// Reads the open streams from the log.
     pub(super) async fn read(session: &Session, known: Vec<Surveyed>) -> Result<Vec<Self>, StoreError> {
         let mut reopened = Vec::new();
         for known in known {
@@ -66,7 +66,7 @@ impl Reopened {
                 let Some(last) = stretch.events.last() else { break };
                 after = last.position;
                 for event in &stretch.events {
-                    open.hear(&event.body);
+                    open.apply(&event.body);
                 }
             }
             reopened.push(open);
@@ -74,14 +74,16 @@ impl Reopened {
         Ok(reopened)
     }
 
-    /// Notes of requests that were held that they begin now. To be done before the first of them is run: should this
-    /// process be killed too, the next one must not take them for requests that no server has seen.
+    /// Rewrites the notes of held requests as notes of started ones. Must be done before the first one runs: if this
+    /// process is killed too, the next one must not believe that no server has seen them.
     pub(super) async fn begin_held(session: &Session, reopened: &[Self]) -> Result<(), StoreError> {
         let at = session.inner.clock.now();
         let held = reopened.iter().filter(|open| open.is_held);
         let notes: Vec<NewEvent> = held
-            .flat_map(|open| open.requests.iter().map(|request| (open.stream, Noted::of(request).request)))
-            .map(|(stream, body)| NewEvent { stream, body, place: Place::Note, at })
+            .flat_map(|open| {
+                open.requests.iter().map(|request| (open.stream, NotedRequest::of(request).request))
+            })
+            .map(|(stream, body)| NewEvent { stream, body, place: EntryPlace::Note, at })
             .collect();
         if notes.is_empty() {
             return Ok(());
@@ -93,27 +95,27 @@ impl Reopened {
         Ok(())
     }
 
-    /// Takes in what the client was told on the stream.
-    fn hear(&mut self, body: &Bytes) {
+    /// Applies an event of the stream: an answer, a question, its cancellation, or progress.
+    fn apply(&mut self, body: &Bytes) {
         match Message::parse(body) {
             Ok(Message::Response(response)) => self.requests.retain(|request| request.id != response.id),
             Ok(Message::Request(asked)) => self.asked.push(asked.id),
-            // Taken back already, at an earlier wake or by the server itself.
-            Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
-                let id = params::cancelled_id(told.params.as_ref());
+            // Already cancelled, at an earlier wake or by the server itself.
+            Ok(Message::Notification(sent)) if sent.method == Method::Cancelled => {
+                let id = params::cancelled_id(sent.params.as_ref());
                 self.asked.retain(|asked| Some(asked) != id.as_ref());
             }
-            Ok(Message::Notification(told)) if told.method == Method::Progress => {
+            Ok(Message::Notification(sent)) if sent.method == Method::Progress => {
                 let before = self.progress.unwrap_or(f64::NEG_INFINITY);
-                let told = params::progress_value(told.params.as_ref());
-                self.progress = told.map(|told| told.max(before)).or(self.progress);
+                let value = params::progress_value(sent.params.as_ref());
+                self.progress = value.map(|value| value.max(before)).or(self.progress);
             }
             _ => {}
         }
     }
 }
 
-/// The requests that the note beside a stream names: one, or those of a batch.
+/// The requests that the note of a stream names: one request, or those of a batch.
 pub fn noted_requests(note: &Bytes) -> Vec<Request> {
     let messages = match Incoming::parse(note) {
         Ok(Incoming::One(message)) => vec![message],
@@ -131,24 +133,24 @@ pub fn noted_requests(note: &Bytes) -> Vec<Request> {
 
 impl Session {
     /// Puts the open requests in flight again. The caller flushes.
-    pub(super) fn reopen(&self, state: &mut State, reopened: Vec<Reopened>) -> Vec<Resumed> {
+    pub(super) fn reopen(&self, state: &mut SessionState, reopened: Vec<Reopened>) -> Vec<Resumed> {
         let now = self.inner.clock.now();
         let mut resumed = Vec::new();
         for open in reopened {
             for id in &open.asked {
                 let body = message::write_cancelled(id, "the server was restarted");
-                self.push(state, open.stream, body, Place::Middle);
+                self.push(state, open.stream, body, EntryPlace::Middle);
             }
             if open.requests.is_empty() {
-                // Everything was answered, or nobody knows what was asked: the client shall not wait for more.
-                self.push(state, open.stream, Bytes::new(), Place::End);
+                // All requests are answered, or the note is unreadable: end the stream, so that no client waits on it.
+                self.push(state, open.stream, Bytes::new(), EntryPlace::End);
                 continue;
             }
             state.open_streams += 1;
             if let Some(stream) = state.streams.get_mut(&open.stream) {
                 stream.open = open.requests.len();
                 if open.requests.len() > 1 {
-                    stream.requests = open.requests.iter().map(Noted::of).collect();
+                    stream.requests = open.requests.iter().map(NotedRequest::of).collect();
                 }
             }
             for request in open.requests {
@@ -165,7 +167,7 @@ impl Session {
                     progressed: None,
                     quiet_since: None,
                     progress_floor: open.progress,
-                    // Of a request that was held the client has heard nothing.
+                    // A held request has sent nothing to the client yet.
                     is_again: !open.is_held,
                     is_late: true,
                     is_held: false,
@@ -180,7 +182,7 @@ impl Session {
         resumed
     }
 
-    /// Runs the requests again that may be, and ends the others.
+    /// Runs the requests that are safe to repeat, and ends the others with an error.
     pub(super) fn resume_requests(self: &Arc<Self>, resumed: Vec<Resumed>) {
         self.flush();
         if resumed.is_empty() {
@@ -213,12 +215,12 @@ impl Session {
         self.inner.tasks.spawn(async move { stop.run_until_cancelled(resuming).await });
     }
 
-    /// The tools that say of themselves that calling them twice does no harm. A server that is lost while it lists
-    /// them has said nothing; the next one is asked.
+    /// The tools whose hints say that they may be called twice. If a server is lost while it lists them, its answer is
+    /// ignored and the next server is asked.
     pub(super) async fn repeatable_tools(self: &Arc<Self>) -> Vec<String> {
         for _ in 0..MAX_SERVERS {
             if let Err(error) = self.relink().await {
-                tracing::warn!(session = %self.label, %error, "there is no server that could list its tools");
+                tracing::warn!(session = %self.label, %error, "no server available to list its tools");
                 break;
             }
             let Some((link, number)) = self.current_link() else { continue };
@@ -257,7 +259,7 @@ impl Session {
             let Some(stream) = call.stream else { return };
             state.calls.remove(id);
             state.errors += 1;
-            tracing::info!(session = %self.label, request = ?id, method = %resumed.request.method, "interrupted by a restart");
+            tracing::info!(session = %self.label, request = ?id, method = %resumed.request.method, "a request was interrupted by a restart");
             self.answer_on(&mut state, stream, id, message::write_error(Some(id), &error));
         }
         self.flush();

@@ -1,6 +1,6 @@
-//! The sessions that are in memory, by id, and by the hashed id that stores and operators know.
+//! The sessions in memory, by id and by the hashed id that stores and operators use.
 //!
-//! Split into shards so that looking one session up never waits for another being added.
+//! Sharded, so that a lookup rarely waits for an insert.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::id::{SessionId, SessionKey};
-use crate::session::session::Session;
+use crate::session::live_session::Session;
 
 const SHARDS: usize = 64;
 
-type Shard = RwLock<HashMap<SessionId, Arc<Session>, RandomState>>;
-type Keys = RwLock<HashMap<SessionKey, SessionId, RandomState>>;
+type SessionShard = RwLock<HashMap<SessionId, Arc<Session>, RandomState>>;
+type KeyShard = RwLock<HashMap<SessionKey, SessionId, RandomState>>;
 
-pub(super) struct Live {
-    shards: Box<[Shard]>,
-    keys: Box<[Keys]>,
+pub(super) struct SessionRegistry {
+    shards: Box<[SessionShard]>,
+    keys: Box<[KeyShard]>,
     hasher: RandomState,
 }
 
-impl Live {
+impl SessionRegistry {
     pub(super) fn new() -> Self {
         Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            keys: (0..SHARDS).map(|_| Keys::default()).collect(),
+            shards: (0..SHARDS).map(|_| SessionShard::default()).collect(),
+            keys: (0..SHARDS).map(|_| KeyShard::default()).collect(),
             hasher: RandomState::default(),
         }
     }
@@ -51,7 +51,7 @@ impl Live {
         self.remove_if(id, |_| true)
     }
 
-    /// Removes a session if it passes. Nobody can get hold of it by its id meanwhile.
+    /// Removes a session if `passes` says so. Lookups of its id wait meanwhile.
     pub(super) fn remove_if(
         &self,
         id: &SessionId,
@@ -62,12 +62,12 @@ impl Live {
             return None;
         }
         let removed = shard.remove(id)?;
-        // Before the shard is let go, or whoever is woken next would lose its entry.
+        // While the shard is still locked: otherwise this could remove the key of a session woken in between.
         self.keys(&removed.key).write().remove(&removed.key);
         Some(removed)
     }
 
-    /// All of them, as of some moment during the call.
+    /// All sessions; each shard as of some moment during the call.
     pub(super) fn all(&self) -> Vec<Arc<Session>> {
         self.shards.iter().flat_map(|shard| shard.read().values().cloned().collect::<Vec<_>>()).collect()
     }
@@ -76,12 +76,12 @@ impl Live {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    fn shard(&self, id: &SessionId) -> &Shard {
+    fn shard(&self, id: &SessionId) -> &SessionShard {
         let hash = self.hasher.hash_one(id);
         &self.shards[usize::try_from(hash % SHARDS as u64).unwrap_or(0)]
     }
 
-    fn keys(&self, key: &SessionKey) -> &Keys {
+    fn keys(&self, key: &SessionKey) -> &KeyShard {
         // Keys are hashes already: any of their bytes spreads them evenly.
         &self.keys[usize::from(key.as_bytes()[0]) % SHARDS]
     }

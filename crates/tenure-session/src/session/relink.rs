@@ -1,10 +1,9 @@
-//! A session whose server went away: it gets another one with its next request, and what was under way is settled
-//! as after a restart.
+//! Gives a session a new server after it lost the last one, and settles the requests that were under way.
 //!
-//! A link says itself that it is lost. Requests that were on it are run again on the next one if that is safe, and
-//! otherwise end with an error that says that they were interrupted. Requests that come while there is none are in
-//! flight like any other, and wait: the first starts a task that opens a link, the others wait for the same task,
-//! and it goes on when they all leave. If it fails they all fail, and the next request tries again.
+//! A link reports its own loss. Its open requests run again on the next link if that is safe; otherwise they end with
+//! an error that says that they were interrupted. Requests that arrive while there is no link are in flight and wait.
+//! Opening a link is single-flight: the first request starts a task, the others wait for it, and it goes on if they are
+//! all cancelled. If it fails they all fail, and the next request tries again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,19 +13,19 @@ use tenure_protocol::{Error, RawJson, Reason, Request, RequestId, RpcError, mess
 use tokio::sync::watch;
 
 use crate::backend::{Call, Link, Open, Opening};
-use crate::call::{CallContext, Caller, Fanout, Outlet};
+use crate::call::{CallContext, Caller, Client, Fanout, Outlet};
 use crate::port::BoxFuture;
 use crate::session::link::not_started;
-use crate::session::session::{Session, State};
+use crate::session::live_session::{Session, SessionState};
 
-/// Links that may be lost under one request before it is given up. More than one, since servers that die together do not
-/// die at the same moment; not many, since it may be the request that kills them.
+/// How many links one request may lose before it fails. More than one, since servers that die together do not die at
+/// the same moment; not many, since the request itself may crash them.
 pub(super) const MAX_LOST: u32 = 3;
 
-/// What became of the attempt to get another link; nothing until it is over.
-pub(super) type Outcome = Option<Result<(), Arc<Error>>>;
+/// The result of opening another link; `None` until it is done.
+pub(super) type RelinkOutcome = Option<Result<(), Arc<Error>>>;
 
-/// A request that waited for a link, and the link that it goes to.
+/// A request that waited for a link, and the link to send it on.
 pub(super) struct Placed {
     pub(super) link: Arc<dyn Link>,
     pub(super) link_number: u64,
@@ -34,22 +33,23 @@ pub(super) struct Placed {
 }
 
 impl Session {
-    /// Makes room for a link, and returns the outlet that belongs to it.
+    /// Numbers the next link and returns its outlet.
     pub(super) fn next_outlet(self: &Arc<Self>) -> Outlet {
         let mut state = self.state.lock();
         state.link_number += 1;
-        Outlet::of_link(self, state.link_number)
+        let client: Arc<dyn Client> = Arc::clone(self) as _;
+        Outlet::of_link(&client, state.link_number)
     }
 
-    /// The link of that number is gone without having been closed.
-    pub(crate) fn link_lost(&self, number: u64) {
+    /// Takes the report that the link with this number was lost without having been closed.
+    pub(crate) fn lost_link(&self, number: u64) {
         let link = {
             let mut state = self.state.lock();
             if state.link_number != number || state.end.is_some() {
                 return;
             }
             state.link_lost = number;
-            // Before it was taken into use: whoever opened it finds out.
+            // It is not in use yet: `take_link` sees `link_lost` and fails.
             let Some(link) = state.link.take() else { return };
             self.unlinked.store(true, Ordering::Release);
             link
@@ -58,7 +58,7 @@ impl Session {
         self.inner.closing.spawn(async move { link.close().await });
     }
 
-    /// Whether the link of that number is lost.
+    /// Whether the link with this number is lost.
     pub(super) fn has_lost(&self, number: u64) -> bool {
         let state = self.state.lock();
         state.link_lost >= number
@@ -68,7 +68,7 @@ impl Session {
         self.unlinked.load(Ordering::Acquire)
     }
 
-    /// Finds a link for a request that came when the session had none.
+    /// Waits for a link for a request that arrived when the session had none.
     pub(super) fn place(self: &Arc<Self>, call: Call, number: u64) -> BoxFuture<Result<Placed, RpcError>> {
         let session = Arc::clone(self);
         Box::pin(async move {
@@ -78,8 +78,8 @@ impl Session {
         })
     }
 
-    /// Finds another link for a request whose link was lost, if it is safe to run it once more. What the server did
-    /// not take always is.
+    /// Waits for another link for a request whose link was lost, if the request is safe to repeat. A request that the
+    /// server has refused is always safe.
     pub(super) fn repeat(
         self: &Arc<Self>,
         id: &RequestId,
@@ -104,9 +104,9 @@ impl Session {
             }
             let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
             let now = session.inner.clock.now();
-            let context = CallContext::new(Arc::clone(&session), &request, number, caller, now);
+            let context = CallContext::numbered(Arc::clone(&session) as _, &request, number, caller, now);
             if let Err(error) = session.relink_for(&context).await {
-                // Whether a tool may be called twice only the server could have said.
+                // Only the server can say whether a tool may be called twice.
                 return Err(if repeat == Repeat::Safe { error.to_rpc() } else { RpcError::server_lost() });
             }
             if repeat == Repeat::AskTool {
@@ -115,17 +115,17 @@ impl Session {
                 if !name.is_some_and(|name| tools.contains(&name)) {
                     return Err(RpcError::server_lost());
                 }
-                // The server may have been lost after it said so.
+                // The server may have been lost after it listed its tools.
                 session.relink_for(&context).await.map_err(|error| error.to_rpc())?;
             }
-            // Last, because the client may have withdrawn the request while others were waited for.
+            // Last, because the client may have cancelled the request during the waits above.
             let (link, link_number) = session.link_for(&id, number)?;
-            tracing::info!(session = %session.label, request = ?id, method = %request.method, "run again on another server");
+            tracing::info!(session = %session.label, request = ?id, method = %request.method, "running a request again on another server");
             Ok(Placed { link, link_number, call: Call { request, context } })
         })
     }
 
-    /// Waits for a link as long as somebody waits for the request.
+    /// Waits for a link until the request is cancelled.
     async fn relink_for(self: &Arc<Self>, context: &CallContext) -> Result<(), Error> {
         tokio::select! {
             linked = self.relink() => linked,
@@ -133,7 +133,7 @@ impl Session {
         }
     }
 
-    /// The link for a request that is still wanted.
+    /// The link for a request, if the request is still in flight.
     fn link_for(&self, id: &RequestId, number: u64) -> Result<(Arc<dyn Link>, u64), RpcError> {
         let state = self.state.lock();
         if state.calls.get(id).is_none_or(|call| call.number != number) {
@@ -142,21 +142,21 @@ impl Session {
         self.link_in(&state).ok_or_else(ended_at_once)
     }
 
-    /// The link that the session has now, and its number, if it has one.
+    /// The session's current link and its number.
     pub(super) fn current_link(&self) -> Option<(Arc<dyn Link>, u64)> {
         self.link_in(&self.state.lock())
     }
 
-    /// Both at one moment: requests that were on a link that was lost are known by its number.
-    pub(super) fn link_in(&self, state: &State) -> Option<(Arc<dyn Link>, u64)> {
+    /// The same under a lock that the caller holds, so that link and number belong together.
+    pub(super) fn link_in(&self, state: &SessionState) -> Option<(Arc<dyn Link>, u64)> {
         let link = state.link.as_ref().filter(|_| !self.is_unlinked())?;
         Some((Arc::clone(link), state.link_number))
     }
 
-    /// Waits until the session has a link. Those who wait together wait for the same one, and fail together.
+    /// Waits until the session has a link. Single-flight: all waiters get the same result.
     ///
     /// # Cancel safety
-    /// A link that is being opened goes on being opened.
+    /// The link is opened in its own task, which goes on.
     pub(super) async fn relink(self: &Arc<Self>) -> Result<(), Error> {
         let Some(mut outcome) = self.relink_once()? else { return Ok(()) };
         let done = outcome.wait_for(Option::is_some).await;
@@ -170,13 +170,13 @@ impl Session {
         }
     }
 
-    /// Starts to open a link, unless that is under way. `None`: there is one.
-    fn relink_once(self: &Arc<Self>) -> Result<Option<watch::Receiver<Outcome>>, Error> {
+    /// Starts to open a link, unless that is under way. `None` means that the session has a link.
+    fn relink_once(self: &Arc<Self>) -> Result<Option<watch::Receiver<RelinkOutcome>>, Error> {
         let (tell, outcome) = watch::channel(None);
         {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
-            // Looked at under the lock: an attempt that was just over has changed this before it left.
+            // Checked under the lock: a finished attempt clears `unlinked` before it clears `relinking`.
             if !self.is_unlinked() {
                 return Ok(None);
             }
@@ -202,7 +202,7 @@ impl Session {
         Ok(Some(outcome))
     }
 
-    /// Opens another link in place of one that was lost. If that is lost before it is of use, the next is tried.
+    /// Opens another link in place of a lost one. If that is lost too before it can be used, tries again.
     async fn open_one_that_stays(self: &Arc<Self>) -> Result<(), Error> {
         let mut tries = 1;
         loop {
@@ -214,13 +214,13 @@ impl Session {
         }
     }
 
-    /// Whether the link that was opened last is lost.
+    /// Whether the newest link is lost.
     fn has_lost_last(&self) -> bool {
         let state = self.state.lock();
         state.link_lost >= state.link_number
     }
 
-    /// Opens another link in place of one that was lost, and tells its server what the last one knew.
+    /// Opens another link in place of a lost one, and sends its server the client's log level and subscriptions.
     async fn open_another(self: &Arc<Self>) -> Result<(), Error> {
         let (params, revision, before) = {
             let state = self.state.lock();
@@ -240,7 +240,7 @@ impl Session {
             if state.link.is_none() {
                 return Err(not_started(ended_at_once()));
             }
-            // Not before: until the server knows what the last one knew, requests have to wait.
+            // Only now: requests wait until the server knows the log level and the subscriptions.
             self.unlinked.store(false, Ordering::Release);
             state.initialize_result = result;
             self.save(&mut state);
@@ -253,7 +253,7 @@ impl Session {
     }
 }
 
-/// An attempt to get another link; it is over when this is dropped, also after a panic.
+/// A running attempt to open a link. Drop marks it as done, also after a panic.
 struct Relinking(Arc<Session>);
 
 impl Drop for Relinking {
@@ -266,7 +266,7 @@ pub(super) fn ended_at_once() -> RpcError {
     RpcError::of(Reason::BackendUnavailable, "The server ended right after it began")
 }
 
-/// Whether an answer says that the server is gone.
+/// Whether an answer reports the loss of the server.
 pub(super) fn says_gone(reply: &Result<RawJson, RpcError>) -> bool {
     reply.as_ref().is_err_and(|error| error.code() == i64::from(Reason::BackendUnavailable.code()))
 }

@@ -1,9 +1,8 @@
 //! A request from the client: admitted, carried to the backend, answered.
 //!
-//! The answer is JSON if it is the first thing to say and comes soon; otherwise the request becomes a
-//! stream. The backend's future is polled in place by the connection that brought the request. If that
-//! connection goes away, or the request has become a stream, the future moves to a tracked task: a
-//! client that hangs up has not cancelled anything.
+//! The answer is JSON if it comes soon and no other message comes first; otherwise the request becomes a stream. The
+//! connection that brought the request polls the backend's future in place. If that connection closes, or the request
+//! becomes a stream, the future moves to a tracked task: closing a connection does not cancel a request.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -22,32 +21,32 @@ use crate::backend::{Call, Link};
 use crate::call::{CallContext, Caller, Collect};
 use crate::id::{Position, StreamId};
 use crate::port::BoxFuture;
-use crate::port::store::Place;
-use crate::session::backlog::{self, Noted};
+use crate::port::store::EntryPlace;
+use crate::session::backlog::{self, NotedRequest};
 use crate::session::drain::{self, draining};
+use crate::session::live_session::{InFlight, Session, SessionState};
 use crate::session::phase::Phase;
 use crate::session::reader::{Reader, too_many_streams};
 use crate::session::relink::{self, Placed};
-use crate::session::rules::{self, Admission};
-use crate::session::session::{InFlight, Session, State};
-use crate::session::stream::{Stream, too_large};
+use crate::session::rules::{self, RequestDecision};
+use crate::session::stream::{EventStream, too_large};
 
-/// The longest uri that can be watched; it is kept as long as the session.
+/// The longest uri that a client can subscribe to; the session keeps it until it ends.
 const MAX_URI_BYTES: usize = 8 << 10;
 
-/// What a POST is answered with.
+/// The answer to a POST.
 #[derive(Debug)]
 pub enum Answer {
     /// One message, as JSON.
     Json(Bytes),
     /// A stream.
     Stream(Reader),
-    /// Nothing: the client withdrew the request.
+    /// No message: the client cancelled the request.
     Withdrawn,
 }
 
-/// What the session remembers when a request succeeds.
-enum Afterwards {
+/// The change to the session's state when a request succeeds.
+enum OnSuccess {
     Nothing,
     Subscribe(Box<str>),
     Unsubscribe(Box<str>),
@@ -58,15 +57,15 @@ impl Session {
     /// Answers a request of the client.
     ///
     /// # Errors
-    /// When the request is not admitted: the session is over, a limit is reached, the id is in use.
+    /// When the request is not admitted: the session has ended, a limit is reached, or the id is in use.
     ///
     /// # Cancel safety
-    /// A request that was admitted goes on when this future is dropped.
+    /// An admitted request goes on when this future is dropped.
     pub async fn request(self: &Arc<Self>, request: Request, caller: Caller) -> Result<Answer, Error> {
         self.touch();
         let id = request.id.clone();
         match self.admit(request, caller, None)? {
-            Admitted::Runs(run) => Ok(Waiting { run: Some(run), soon: None }.await),
+            Admitted::Runs(run) => Ok(PendingAnswer { run: Some(run), soon: None }.await),
             Admitted::Done => Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT))),
             Admitted::Held(reader) => {
                 self.flush();
@@ -78,11 +77,11 @@ impl Session {
     /// Answers an array of messages; all responses come on one stream.
     ///
     /// # Errors
-    /// As for a single request; a batch of notifications and answers alone is `Ok(None)`.
+    /// As for a single request. A batch without requests returns `Ok(None)`.
     pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
         self.touch();
         let share = self.open_stream(&messages)?;
-        // Attached before anything is answered, so that nothing can complete and be forgotten before.
+        // Attached before the first answer, so that the stream cannot complete and be forgotten earlier.
         let reader = share.map(|stream| self.reader_of(stream));
         for message in messages {
             match (message, share) {
@@ -104,7 +103,7 @@ impl Session {
                 return;
             }
             Ok(Admitted::Done) => Ok(RawJson::EMPTY_OBJECT),
-            // Requests of a batch are refused instead.
+            // Never happens: a stop refuses requests of a batch instead of holding them.
             Ok(Admitted::Held(_)) => return,
             Err(error) => Err(error.to_rpc()),
         };
@@ -115,10 +114,10 @@ impl Session {
 
     fn open_stream(self: &Arc<Self>, messages: &[Message]) -> Result<Option<StreamId>, Error> {
         let request = |message: &Message| match message {
-            Message::Request(request) => Some(Noted::of(request)),
+            Message::Request(request) => Some(NotedRequest::of(request)),
             Message::Notification(_) | Message::Response(_) => None,
         };
-        let requests: Vec<Noted> = messages.iter().filter_map(request).collect();
+        let requests: Vec<NotedRequest> = messages.iter().filter_map(request).collect();
         if requests.is_empty() {
             return Ok(None);
         }
@@ -129,7 +128,7 @@ impl Session {
             return Err(too_many_streams(self.inner.limits.max_streams));
         }
         let id = StreamId::new(state.next_stream);
-        let stream = Stream { open: requests.len(), requests, ..Stream::default() };
+        let stream = EventStream { open: requests.len(), requests, ..EventStream::default() };
         self.begin_stream(&mut state, id, stream, note);
         Ok(Some(id))
     }
@@ -138,7 +137,7 @@ impl Session {
         self.reader(&mut self.state.lock(), stream, Some(Position::START))
     }
 
-    /// Takes a request in.
+    /// Checks a request against the phase and the limits, and puts it in flight.
     fn admit(
         self: &Arc<Self>,
         request: Request,
@@ -148,15 +147,15 @@ impl Session {
         params::check_progress_token(request.params.as_ref())?;
         let now = self.inner.clock.now();
         let limits = &self.inner.limits;
-        let afterwards = afterwards(&request);
+        let on_success = on_success(&request);
         let (link, number) = {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
             state.requests += 1;
             match rules::admit_request(state.phase, &request)? {
-                Admission::Pong => {
+                RequestDecision::Pong => {
                     let echoes = || state.link.as_ref().is_some_and(|link| link.echoes_cookies());
-                    // Answered here, unless the answer has to bring back a cookie.
+                    // Answered here, unless the answer has to carry a cookie.
                     if state.phase != Phase::Initialized
                         || !params::has_meta(request.params.as_ref())
                         || !echoes()
@@ -164,7 +163,7 @@ impl Session {
                         return Ok(Admitted::Done);
                     }
                 }
-                Admission::Forward => {}
+                RequestDecision::Forward => {}
             }
             if state.running >= limits.max_pending {
                 return Err(Error::new(
@@ -176,14 +175,14 @@ impl Session {
             if stream.is_none() && state.count_streams() >= limits.max_streams {
                 return Err(too_many_streams(limits.max_streams));
             }
-            if let Afterwards::Subscribe(uri) = &afterwards
+            if let OnSuccess::Subscribe(uri) = &on_success
                 && uri.len() > MAX_URI_BYTES
             {
                 return Err(
                     Error::new(Reason::InvalidParams, "The uri is too long").with("limit", MAX_URI_BYTES)
                 );
             }
-            if let Afterwards::Subscribe(uri) = &afterwards
+            if let OnSuccess::Subscribe(uri) = &on_success
                 && state.subscriptions.len() >= limits.max_subscriptions
                 && !state.subscriptions.contains(uri)
             {
@@ -199,20 +198,20 @@ impl Session {
                     "A request with this id is already in flight",
                 ));
             }
-            // Looked at under the lock: a stop that holds requests back finds this one in flight, or it is held.
+            // Read under the lock: either a stop finds this request in flight, or this sees the stage and holds it.
             let stage = self.inner.stage();
             let is_alone = stream.is_none() && caller.collect == Collect::Resumes;
-            if stage >= drain::Stage::Holding {
+            if stage >= drain::DrainStage::Holding {
                 return self.hold(&mut state, request, is_alone, stage).map(Admitted::Held);
             }
-            // One that began now could be cut off at the end of the stop, though it is shorter than the grace.
-            if stage != drain::Stage::Open
+            // If it started now, the end of the grace period could interrupt it, although it takes less time than that.
+            if stage != drain::DrainStage::Open
                 && self.can_hold(&state, is_alone)
                 && !self.is_known_to_be_safe(&request)
             {
                 return self.hold(&mut state, request, is_alone, stage).map(Admitted::Held);
             }
-            // A session that lost its server gets another one; the request waits for it, in flight like any other.
+            // A session that lost its server gets a new one; the request waits for it, in flight like any other.
             let link = self.link_in(&state);
             if link.is_none() && !self.is_unlinked() {
                 let what = "The session has no server behind it";
@@ -233,7 +232,7 @@ impl Session {
                 quiet_since: None,
                 progress_floor: None,
                 is_again: false,
-                is_late: self.inner.stage() != drain::Stage::Open,
+                is_late: self.inner.stage() != drain::DrainStage::Open,
                 is_held: false,
                 collect: caller.collect,
                 asking: 0,
@@ -242,17 +241,17 @@ impl Session {
             state.calls.insert(request.id.clone(), call);
             (link, number)
         };
-        let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
+        let context = CallContext::numbered(Arc::clone(self) as _, &request, number, caller, now);
         Ok(Admitted::Runs(self.launch(Call { request, context }, number, link)))
     }
 
-    /// Notes a request for the next process, which runs it, and sends its client there. The caller flushes.
+    /// Writes a note for the next process, which runs the request, and sends the client there. The caller flushes.
     fn hold(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut SessionState,
         request: Request,
         is_alone: bool,
-        stage: drain::Stage,
+        stage: drain::DrainStage,
     ) -> Result<Reader, Error> {
         if !self.can_hold(state, is_alone) {
             return Err(draining());
@@ -279,63 +278,63 @@ impl Session {
             said_bytes: 0,
         };
         state.calls.insert(request.id, call);
-        self.begin_stream(state, stream, Stream { open: 1, ..Stream::default() }, note);
+        self.begin_stream(state, stream, EventStream { open: 1, ..EventStream::default() }, note);
         let reader = self.reader(state, stream, Some(Position::START));
-        // Until then this process can still say when it is time to come back.
-        if stage >= drain::Stage::Holding
-            && let Some(slot) = state.streams.get_mut(&stream).and_then(|stream| stream.reader.as_mut())
+        // In an earlier stage the connection stays open: this process can close it later.
+        if stage >= drain::DrainStage::Holding
+            && let Some(attached) = state.streams.get_mut(&stream).and_then(|stream| stream.reader.as_mut())
         {
-            slot.closing = Some(self.stop_retry(stream));
+            attached.closing = Some(self.stop_retry(stream));
         }
         Ok(reader)
     }
 
-    /// Whether a request can be left to the next process without being begun.
-    fn can_hold(&self, state: &State, is_alone: bool) -> bool {
+    /// Whether a request can be left to the next process before it starts.
+    fn can_hold(&self, state: &SessionState, is_alone: bool) -> bool {
         is_alone && !state.left && state.revision.primes_streams() && self.inner.outlives_us()
     }
 
-    /// Sends a request to the server behind the given link, or makes it wait for a server.
+    /// Sends a request over the given link, or makes it wait for a server.
     fn launch(self: &Arc<Self>, call: Call, number: u64, link: Option<(Arc<dyn Link>, u64)>) -> Run {
-        // From here on `Run` answers for the call, also if the backend panics while starting it.
+        // From here on `Run` removes the call when dropped, also if the backend panics while starting it.
         let mut run = Run::new(self, call.request.id.clone(), number);
         match link {
             Some((link, link_number)) => run.start(link.as_ref(), link_number, call),
-            None => run.stage = Stage::Waits(self.place(call, number)),
+            None => run.stage = RunStage::Waits(self.place(call, number)),
         }
         run
     }
 
-    /// Sends a request once more that was open when the process ended; its answer goes to its stream.
+    /// Sends a request again that was open when the last process ended; its answer goes to its stream.
     pub(super) fn run_again(self: &Arc<Self>, request: Request, number: u64) {
         let now = self.inner.clock.now();
         let link = {
             let mut state = self.state.lock();
-            // The client may have withdrawn it meanwhile.
+            // The client may have cancelled it meanwhile.
             if state.calls.get(&request.id).is_none_or(|call| call.number != number) {
                 return;
             }
             state.running += 1;
             self.link_in(&state)
         };
-        tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "run again after a restart");
+        tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "running a request again after a restart");
         let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
-        let context = CallContext::new(Arc::clone(self), &request, number, caller, now);
+        let context = CallContext::numbered(Arc::clone(self) as _, &request, number, caller, now);
         let run = self.launch(Call { request, context }, number, link);
         self.inner.tasks.spawn(run.run_alone());
     }
 
-    /// Takes the backend's answer. Gives it back as JSON if the request has not become a stream.
-    fn answered(self: &Arc<Self>, run: &Run, reply: &Reply) -> Outcome {
+    /// Takes the backend's answer. Returns it as JSON if the request has not become a stream.
+    fn answered(self: &Arc<Self>, run: &Run, reply: &Reply) -> AnswerDelivery {
         let mut state = self.state.lock();
-        // What was left to the next process is answered there.
+        // The next process answers the requests that were left to it.
         let is_wanted = state.calls.get(&run.id).is_some_and(|call| call.number == run.number) && !state.left;
         if !is_wanted {
             drop(state);
-            tracing::debug!(session = %self.label, request = ?run.id, "dropped the answer to a request nobody waits for");
-            return Outcome::Dropped;
+            tracing::debug!(session = %self.label, request = ?run.id, "dropped the answer to a request that is no longer in flight");
+            return AnswerDelivery::Dropped;
         }
-        let Some(call) = state.calls.remove(&run.id) else { return Outcome::Dropped };
+        let Some(call) = state.calls.remove(&run.id) else { return AnswerDelivery::Dropped };
         state.errors += u64::from(reply.is_err());
         let mut body = message::write_response(&run.id, reply);
         let limit = self.inner.limits.max_event_bytes;
@@ -343,44 +342,44 @@ impl Session {
             body = message::write_error(Some(&run.id), &too_large(body.len(), limit).to_rpc());
         }
         match call.stream {
-            None => Outcome::Json(body),
+            None => AnswerDelivery::Json(body),
             Some(stream) => {
                 self.answer_on(&mut state, stream, &run.id, body);
                 drop(state);
                 self.flush();
-                Outcome::OnStream(stream)
+                AnswerDelivery::OnStream(stream)
             }
         }
     }
 
     /// Puts a response on a stream; the last one completes it.
-    pub(super) fn answer_on(&self, state: &mut State, id: StreamId, request: &RequestId, body: Bytes) {
-        let place = if state.answered_one(id, request) { Place::End } else { Place::Middle };
+    pub(super) fn answer_on(&self, state: &mut SessionState, id: StreamId, request: &RequestId, body: Bytes) {
+        let place = if state.answered_one(id, request) { EntryPlace::End } else { EntryPlace::Middle };
         self.push(state, id, body, place);
     }
 
-    /// Remembers what a request has changed, now that its server agrees.
-    fn take_note(self: &Arc<Self>, id: &RequestId, afterwards: &Afterwards) -> Result<(), RpcError> {
+    /// Applies the change that a request makes, after the server has accepted it.
+    fn take_note(self: &Arc<Self>, id: &RequestId, on_success: &OnSuccess) -> Result<(), RpcError> {
         let mut state = self.state.lock();
-        if !state.watches_what_it_leaves(afterwards, id) {
+        if !state.can_apply(on_success, id) {
             return Err(RpcError::of(Reason::NotSubscribed, "The session does not watch this resource"));
         }
-        self.remember(&mut state, afterwards);
+        self.remember(&mut state, on_success);
         Ok(())
     }
 
-    fn remember(self: &Arc<Self>, state: &mut State, afterwards: &Afterwards) {
+    fn remember(self: &Arc<Self>, state: &mut SessionState, on_success: &OnSuccess) {
         if state.end.is_some() {
             return;
         }
-        match afterwards {
-            Afterwards::Nothing => return,
-            Afterwards::SetLevel(level) => state.log_level = Some(*level),
-            Afterwards::Subscribe(uri) => {
+        match on_success {
+            OnSuccess::Nothing => return,
+            OnSuccess::SetLevel(level) => state.log_level = Some(*level),
+            OnSuccess::Subscribe(uri) => {
                 self.inner.watchers.add(uri, self.id);
                 state.subscriptions.insert(uri.clone());
             }
-            Afterwards::Unsubscribe(uri) => {
+            OnSuccess::Unsubscribe(uri) => {
                 self.inner.watchers.remove(uri, &self.id);
                 state.subscriptions.remove(uri);
             }
@@ -389,51 +388,53 @@ impl Session {
     }
 }
 
-impl State {
-    /// Whether the resource is watched that a request wants to watch no more. One that is run once more may have done its
-    /// work the first time. The server is asked all the same: it may have no resources to watch at all, and says so.
-    fn watches_what_it_leaves(&self, afterwards: &Afterwards, id: &RequestId) -> bool {
-        match afterwards {
-            Afterwards::Unsubscribe(uri) => {
+impl SessionState {
+    /// False for an unsubscribe from a resource that has no subscription. A request that runs a second time may have
+    /// removed the subscription in its first run. The server is asked first in any case, because it may not support
+    /// subscriptions at all.
+    fn can_apply(&self, on_success: &OnSuccess, id: &RequestId) -> bool {
+        match on_success {
+            OnSuccess::Unsubscribe(uri) => {
                 self.subscriptions.contains(uri) || self.calls.get(id).is_some_and(|call| call.is_again)
             }
-            Afterwards::Nothing | Afterwards::SetLevel(_) | Afterwards::Subscribe(_) => true,
+            OnSuccess::Nothing | OnSuccess::SetLevel(_) | OnSuccess::Subscribe(_) => true,
         }
     }
 }
 
-fn afterwards(request: &Request) -> Afterwards {
+fn on_success(request: &Request) -> OnSuccess {
     let uri = || params::subscription_uri(request.params.as_ref()).map(String::into_boxed_str);
     let found = match request.method {
-        Method::ResourcesSubscribe => uri().map(Afterwards::Subscribe),
-        Method::ResourcesUnsubscribe => uri().map(Afterwards::Unsubscribe),
-        Method::LoggingSetLevel => params::log_level(request.params.as_ref()).map(Afterwards::SetLevel),
+        Method::ResourcesSubscribe => uri().map(OnSuccess::Subscribe),
+        Method::ResourcesUnsubscribe => uri().map(OnSuccess::Unsubscribe),
+        Method::LoggingSetLevel => params::log_level(request.params.as_ref()).map(OnSuccess::SetLevel),
         _ => None,
     };
-    found.unwrap_or(Afterwards::Nothing)
+    found.unwrap_or(OnSuccess::Nothing)
 }
 
-/// What became of a request that may pass.
+/// An admitted request.
 enum Admitted {
     Runs(Run),
-    /// It is answered already.
+    /// The session answers it itself, at once.
     Done,
-    /// The process stops, and the next one runs it.
+    /// The process stops; the next one runs the request.
     Held(Reader),
 }
 
-enum Outcome {
+/// How the answer reaches the client.
+enum AnswerDelivery {
     Json(Bytes),
     OnStream(StreamId),
     Dropped,
 }
 
-/// A backend's future, with its deadline, and answering for its panics.
+/// A backend's future with its deadline. Turns a panic of the backend into an error.
 struct Run {
     session: Arc<Session>,
     id: RequestId,
     number: u64,
-    stage: Stage,
+    stage: RunStage,
     timer: Option<Timer>,
     /// The number of the link it was sent on.
     link: u64,
@@ -441,14 +442,14 @@ struct Run {
     lost: u32,
 }
 
-/// Wakes a request when its time may be up. By a clock that cannot be set, or a correction of the time of day would
-/// make requests hang or end.
+/// Wakes a request when it may have timed out. Uses the monotonic clock: a correction of the wall clock must neither
+/// end a request nor make it hang.
 struct Timer {
     began: Instant,
     sleep: Pin<Box<Sleep>>,
 }
 
-enum Stage {
+enum RunStage {
     /// There is no link to send it on yet.
     Waits(BoxFuture<Result<Placed, RpcError>>),
     Sent(BoxFuture<Reply>),
@@ -459,35 +460,35 @@ enum Stage {
 impl Run {
     fn new(session: &Arc<Session>, id: RequestId, number: u64) -> Self {
         let session = Arc::clone(session);
-        Self { session, id, number, stage: Stage::Failed, timer: None, link: 0, lost: 0 }
+        Self { session, id, number, stage: RunStage::Failed, timer: None, link: 0, lost: 0 }
     }
 
     fn start(&mut self, link: &dyn Link, link_number: u64, call: Call) {
         self.link = link_number;
-        let afterwards = afterwards(&call.request);
+        let on_success = on_success(&call.request);
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
-        self.stage = match (started, afterwards) {
-            (Ok(reply), Afterwards::Nothing) => Stage::Sent(reply),
-            (Ok(reply), afterwards) => {
+        self.stage = match (started, on_success) {
+            (Ok(reply), OnSuccess::Nothing) => RunStage::Sent(reply),
+            (Ok(reply), on_success) => {
                 let (session, id) = (Arc::clone(&self.session), self.id.clone());
-                Stage::Sent(Box::pin(async move {
+                RunStage::Sent(Box::pin(async move {
                     let reply = reply.await;
                     if reply.is_ok() {
-                        session.take_note(&id, &afterwards)?;
-                        // The client must not believe in something that a crash could undo.
+                        session.take_note(&id, &on_success)?;
+                        // Save before answering: a crash must not undo a change that the client was told of.
                         session.saved().await;
                     }
                     reply
                 }))
             }
-            (Err(_), _) => Stage::Failed,
+            (Err(_), _) => RunStage::Failed,
         };
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
         let reply = match &mut self.stage {
-            Stage::Sent(reply) => reply,
-            Stage::Waits(place) => match place.as_mut().poll(cx) {
+            RunStage::Sent(reply) => reply,
+            RunStage::Waits(place) => match place.as_mut().poll(cx) {
                 Poll::Ready(Ok(placed)) => {
                     self.start(placed.link.as_ref(), placed.link_number, placed.call);
                     return self.poll_reply(cx);
@@ -495,25 +496,25 @@ impl Run {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return self.poll_deadline(cx),
             },
-            Stage::Failed => return Poll::Ready(Err(self.panicked())),
+            RunStage::Failed => return Poll::Ready(Err(self.panicked())),
         };
         match std::panic::catch_unwind(AssertUnwindSafe(|| reply.as_mut().poll(cx))) {
             Ok(Poll::Ready(reply)) if self.lost_link(&reply) => {
                 self.lost += 1;
                 let refused = reply.as_ref().is_err_and(RpcError::is_refused);
-                self.stage = Stage::Waits(self.session.repeat(&self.id, self.number, refused));
+                self.stage = RunStage::Waits(self.session.repeat(&self.id, self.number, refused));
                 self.poll_reply(cx)
             }
             Ok(Poll::Ready(reply)) => Poll::Ready(reply),
             Ok(Poll::Pending) => self.poll_deadline(cx),
             Err(_) => {
-                self.stage = Stage::Failed;
+                self.stage = RunStage::Failed;
                 Poll::Ready(Err(self.panicked()))
             }
         }
     }
 
-    /// Whether this is no answer, but the end of the link.
+    /// Whether the reply only reports the loss of the link, and the request may run again.
     fn lost_link(&self, reply: &Reply) -> bool {
         if self.lost >= relink::MAX_LOST || !relink::says_gone(reply) || !self.session.has_lost(self.link) {
             return false;
@@ -533,7 +534,7 @@ impl Run {
     /// A request may take `request_timeout` without progress and `max_request_time` in all.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
         let limits = &self.session.inner.limits;
-        // Made when the request is first waited for, so that those that are answered at once do without it.
+        // Created at the first wait, so that a request that is answered at once needs no timer.
         let timer = self.timer.get_or_insert_with(|| Timer {
             began: Instant::now(),
             sleep: Box::pin(tokio::time::sleep(limits.request_timeout)),
@@ -544,7 +545,7 @@ impl Run {
             let state = self.session.state.lock();
             let call = state.calls.get(&self.id).filter(|call| call.number == self.number);
             let end = call.map(|call| {
-                // While the client is asked something, the time is the client's.
+                // While the request waits for an answer of the client, its timeout is paused.
                 let quiet_since = if call.asking > 0 { now } else { call.quiet_since.unwrap_or(timer.began) };
                 (quiet_since + limits.request_timeout).min(timer.began + limits.max_request_time)
             });
@@ -566,15 +567,15 @@ impl Run {
         .to_rpc()))
     }
 
-    /// Runs to the end with nobody waiting for a JSON answer.
+    /// Runs to the end; no connection waits for a JSON answer.
     async fn run_alone(mut self) {
         let session = Arc::clone(&self.session);
         let reply = tokio::select! {
             reply = std::future::poll_fn(|cx| self.poll_reply(cx)) => reply,
             () = session.inner.stop.cancelled() => return,
         };
-        if matches!(session.answered(&self, &reply), Outcome::Json(_)) {
-            tracing::debug!(session = %session.label, request = ?self.id, "the client left before the answer came");
+        if matches!(session.answered(&self, &reply), AnswerDelivery::Json(_)) {
+            tracing::debug!(session = %session.label, request = ?self.id, "the connection closed before the answer came");
         }
     }
 }
@@ -583,7 +584,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         let mut state = self.session.state.lock();
         state.running -= 1;
-        // Normally the answer took the entry; a task that was aborted must not leave it behind.
+        // Normally the answer has removed the entry; an aborted task must not leave it behind.
         if state.calls.get(&self.id).is_some_and(|call| call.number == self.number) {
             state.calls.remove(&self.id);
         }
@@ -593,12 +594,12 @@ impl Drop for Run {
 }
 
 /// The connection that waits for the answer to its request.
-struct Waiting {
+struct PendingAnswer {
     run: Option<Run>,
     soon: Option<Pin<Box<Sleep>>>,
 }
 
-impl Future for Waiting {
+impl Future for PendingAnswer {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
@@ -606,10 +607,10 @@ impl Future for Waiting {
         let session = Arc::clone(&run.session);
         if let Poll::Ready(reply) = run.poll_reply(cx) {
             return Poll::Ready(match session.answered(&run, &reply) {
-                Outcome::Json(body) => Answer::Json(body),
-                // The answer came in the same breath as the first event: the stream is complete already.
-                Outcome::OnStream(stream) => Answer::Stream(session.reader_of(stream)),
-                Outcome::Dropped => session.lost_answer(&run),
+                AnswerDelivery::Json(body) => Answer::Json(body),
+                // The answer came in the same poll as the first event: the stream is already complete.
+                AnswerDelivery::OnStream(stream) => Answer::Stream(session.reader_of(stream)),
+                AnswerDelivery::Dropped => session.lost_answer(&run),
             });
         }
         let wait = session.inner.limits.json_wait;
@@ -618,16 +619,16 @@ impl Future for Waiting {
             let soon = self.soon.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
             late = soon.as_mut().poll(cx).is_ready();
         }
-        match session.look(&run, cx, late) {
-            Look::Wait => {
+        match session.poll_stream(&run, cx, late) {
+            AnswerPoll::Wait => {
                 self.run = Some(run);
                 Poll::Pending
             }
-            Look::Stream(reader) => {
+            AnswerPoll::Stream(reader) => {
                 session.inner.tasks.spawn(run.run_alone());
                 Poll::Ready(Answer::Stream(reader))
             }
-            Look::Gone => {
+            AnswerPoll::Gone => {
                 let answer = session.lost_answer(&run);
                 session.inner.tasks.spawn(run.run_alone());
                 Poll::Ready(answer)
@@ -636,7 +637,7 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
             let tasks = run.session.inner.tasks.clone();
@@ -645,37 +646,37 @@ impl Drop for Waiting {
     }
 }
 
-enum Look {
+enum AnswerPoll {
     Wait,
     Stream(Reader),
     Gone,
 }
 
 impl Session {
-    /// Looks whether a request has become a stream, or makes it one because its answer is late.
-    fn look(self: &Arc<Self>, run: &Run, cx: &Context<'_>, late: bool) -> Look {
+    /// Checks whether a request has become a stream, or makes it one because its answer is late.
+    fn poll_stream(self: &Arc<Self>, run: &Run, cx: &Context<'_>, late: bool) -> AnswerPoll {
         let mut state = self.state.lock();
         let Some(call) = state.calls.get_mut(&run.id).filter(|call| call.number == run.number) else {
-            return Look::Gone;
+            return AnswerPoll::Gone;
         };
         let stream = match call.stream {
             Some(stream) => stream,
             None if late => match self.stream_of(&mut state, &run.id, run.number) {
                 Ok(stream) => stream,
-                Err(_) => return Look::Gone,
+                Err(_) => return AnswerPoll::Gone,
             },
             None => {
                 call.waiter = Some(cx.waker().clone());
-                return Look::Wait;
+                return AnswerPoll::Wait;
             }
         };
         let reader = self.reader(&mut state, stream, Some(Position::START));
         drop(state);
         self.flush();
-        Look::Stream(reader)
+        AnswerPoll::Stream(reader)
     }
 
-    /// Nobody can answer any more: the client withdrew the request, or the session is over.
+    /// The answer for a request that is no longer in flight: the client cancelled it, or the session has ended.
     fn lost_answer(&self, run: &Run) -> Answer {
         match &self.state.lock().settled {
             Some(error) => Answer::Json(message::write_error(Some(&run.id), error)),

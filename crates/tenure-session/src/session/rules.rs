@@ -1,6 +1,6 @@
-//! What a message from the client means in a given phase; pure decisions, no async, no I/O.
+//! Decides what to do with a message of the client in a given phase; pure functions, no async, no I/O.
 //!
-//! In: the phase, the message, what is in flight. Out: what the runtime has to do about it.
+//! In: the phase and the message. Out: a decision for the runtime.
 
 use tenure_protocol::{Error, Method, Notification, Reason, Request, RequestId, params};
 
@@ -8,7 +8,7 @@ use crate::session::phase::Phase;
 
 /// What to do with a request.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum RequestDecision {
     /// Pass it to the backend.
     Forward,
     /// Answer it here, at once, with an empty result.
@@ -19,7 +19,7 @@ pub(crate) enum Admission {
 ///
 /// # Errors
 /// When the phase does not allow it.
-pub(crate) fn admit_request(phase: Phase, request: &Request) -> Result<Admission, Error> {
+pub(crate) fn admit_request(phase: Phase, request: &Request) -> Result<RequestDecision, Error> {
     match (&request.method, phase) {
         (_, Phase::Closed) => Err(Error::new(Reason::SessionDeleted, "Session has ended")),
         (_, Phase::Error) => {
@@ -29,40 +29,40 @@ pub(crate) fn admit_request(phase: Phase, request: &Request) -> Result<Admission
             Reason::AlreadyInitialized,
             "Session is already initialized; send initialize without a session id to start another",
         )),
-        (Method::Ping, _) => Ok(Admission::Pong),
+        (Method::Ping, _) => Ok(RequestDecision::Pong),
         (_, Phase::PreInitialization | Phase::Initializing) => Err(Error::new(
             Reason::NotInitialized,
             "Session is not initialized: send notifications/initialized first",
         )),
-        (_, Phase::Initialized) => Ok(Admission::Forward),
+        (_, Phase::Initialized) => Ok(RequestDecision::Forward),
     }
 }
 
 /// What to do with a notification.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// The handshake is complete; the backend hears of it too.
+pub(crate) enum NotificationDecision {
+    /// The handshake is complete; pass the notification to the backend too.
     Initialized,
-    /// The client withdraws a request; the backend hears of it through the request's own context.
+    /// The client cancels a request; the request's context tells the backend.
     Cancel(RequestId),
     /// Pass it to the backend.
     Forward,
-    /// Nothing to do, for this reason.
+    /// Ignore it, for this reason.
     Ignore(&'static str),
 }
 
 /// Decides about a notification inside a session.
-pub(crate) fn hear(phase: Phase, notification: &Notification) -> Heard {
+pub(crate) fn admit_notification(phase: Phase, notification: &Notification) -> NotificationDecision {
     match (&notification.method, phase) {
-        (_, Phase::Closed | Phase::Error) => Heard::Ignore("the session is over"),
-        (Method::Initialized, _) => Heard::Initialized,
+        (_, Phase::Closed | Phase::Error) => NotificationDecision::Ignore("the session has ended"),
+        (Method::Initialized, _) => NotificationDecision::Initialized,
         (Method::Cancelled, _) => match params::cancelled_id(notification.params.as_ref()) {
-            Some(id) => Heard::Cancel(id),
-            None => Heard::Ignore("a cancellation without a request id"),
+            Some(id) => NotificationDecision::Cancel(id),
+            None => NotificationDecision::Ignore("a cancellation without a request id"),
         },
-        (_, Phase::Initialized) => Heard::Forward,
+        (_, Phase::Initialized) => NotificationDecision::Forward,
         (_, Phase::PreInitialization | Phase::Initializing) => {
-            Heard::Ignore("the session is not initialized")
+            NotificationDecision::Ignore("the session is not initialized")
         }
     }
 }
@@ -97,18 +97,24 @@ mod tests {
 
     #[test]
     fn notifications_by_phase() {
-        let hear_text = |phase, method: &str, params: Option<&'static str>| {
+        let decide = |phase, method: &str, params: Option<&'static str>| {
             let params = params.map(|text| RawJson::trusted(Bytes::from_static(text.as_bytes())));
-            hear(phase, &Notification { method: Method::new(method), params })
+            admit_notification(phase, &Notification { method: Method::new(method), params })
         };
-        assert_eq!(hear_text(Phase::Initializing, "notifications/initialized", None), Heard::Initialized);
-        let cancel = hear_text(Phase::Initialized, "notifications/cancelled", Some(r#"{"requestId":"a"}"#));
-        assert!(matches!(cancel, Heard::Cancel(id) if id.raw() == r#""a""#));
+        assert_eq!(
+            decide(Phase::Initializing, "notifications/initialized", None),
+            NotificationDecision::Initialized
+        );
+        let cancel = decide(Phase::Initialized, "notifications/cancelled", Some(r#"{"requestId":"a"}"#));
+        assert!(matches!(cancel, NotificationDecision::Cancel(id) if id.raw() == r#""a""#));
         for bad in [None, Some("{}"), Some(r#"{"requestId":null}"#)] {
-            let heard = hear_text(Phase::Initialized, "notifications/cancelled", bad);
-            assert!(matches!(heard, Heard::Ignore(_)), "{bad:?}");
+            let heard = decide(Phase::Initialized, "notifications/cancelled", bad);
+            assert!(matches!(heard, NotificationDecision::Ignore(_)), "{bad:?}");
         }
-        assert_eq!(hear_text(Phase::Initialized, "notifications/roots/list_changed", None), Heard::Forward);
-        assert!(matches!(hear_text(Phase::Closed, "x", None), Heard::Ignore(_)));
+        assert_eq!(
+            decide(Phase::Initialized, "notifications/roots/list_changed", None),
+            NotificationDecision::Forward
+        );
+        assert!(matches!(decide(Phase::Closed, "x", None), NotificationDecision::Ignore(_)));
     }
 }

@@ -1,8 +1,8 @@
 //! Keeps a session's record in the store up to date.
 //!
-//! Writes are compare-and-swap on the record's version, one at a time. Changes that come while a write is
-//! under way are folded into the next one. Using a session is never a write of its own: that it was used is
-//! written now and then, with whatever else has changed.
+//! Writes are compare-and-swap on the record's version, one at a time. Changes during a write are combined into the
+//! next write. Most uses of a session write nothing: the time of the last use is saved from time to time, and with
+//! other changes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,14 @@ use bytes::Bytes;
 
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError};
-use crate::record::{End, Kept, SessionRecord};
+use crate::record::{EndCause, SessionRecord, StoredSession};
 use crate::session::handshake_ttl;
-use crate::session::session::{Session, State};
-use crate::session::settings::Settings;
+use crate::session::live_session::{Session, SessionState};
+use crate::settings::Settings;
 
 impl Session {
-    /// The record as it should be now, and when to look at it if nothing more is heard of the session.
-    pub(super) fn record(&self, state: &State, settings: &Settings) -> (Bytes, Option<Time>) {
+    /// The current record, and its deadline if the session is not used again.
+    pub(super) fn record(&self, state: &SessionState, settings: &Settings) -> (Bytes, Option<Time>) {
         let last_used = self.use_to_save();
         let limits = &self.inner.limits;
         let delivered = state.delivered();
@@ -46,18 +46,18 @@ impl Session {
             metadata: settings.metadata.clone(),
             event_secret: self.names.secret().map(|secret| secret.hex()),
         };
-        // Use is not written when it happens, and the last one may be lost in a crash. It came within one idle
-        // time of what is written, so with twice that no session is thought dead too early.
+        // A crash may lose the last use, because it is not saved at once. It came within one idle time after the saved
+        // use, so with twice the idle time no session expires too early.
         let idle = match is_unheard {
             false => settings.ttl.in_force(limits).map(|ttl| ttl.saturating_mul(2)),
-            // The first use is written down as it happens.
+            // The first use is saved at once, so this deadline is exact.
             true => self.idle_ttl(),
         };
-        (record.encode(), crate::session::idle_ttl::after_use(last_used, idle, self.created, limits))
+        (record.encode(), crate::settings::after_use(last_used, idle, self.created, limits))
     }
 
-    /// Notes that the record has to be written, and writes it unless somebody already does.
-    pub(super) fn save(self: &Arc<Self>, state: &mut State) {
+    /// Marks the record as unsaved, and starts a task that writes it unless one is running.
+    pub(super) fn save(self: &Arc<Self>, state: &mut SessionState) {
         state.unsaved = true;
         if state.saving || state.end.is_some() {
             return;
@@ -67,11 +67,11 @@ impl Session {
         self.inner.tasks.spawn(async move { session.save_all().await });
     }
 
-    /// Waits until what the session is now is in its record. If the store fails that is logged, and tried again
-    /// in the background; the session goes on.
+    /// Waits until the record has the current state. A failure of the store is logged, and the write is tried again in
+    /// the background; the session goes on.
     ///
     /// # Cancel safety
-    /// The record is written all the same.
+    /// The record is written even if the future is dropped.
     pub async fn saved(self: &Arc<Self>) {
         let pending = {
             let state = self.state.lock();
@@ -79,7 +79,7 @@ impl Session {
         };
         if pending {
             let session = Arc::clone(self);
-            // In a task, because the one who waits may leave. Only an aborted runtime makes it fail.
+            // In a task, because this future may be dropped. The join fails only if the runtime is aborted.
             drop(self.inner.tasks.spawn(async move { session.write_record().await }).await);
         }
     }
@@ -97,7 +97,7 @@ impl Session {
         }
     }
 
-    /// Writes the record until nothing is unsaved, or once fails.
+    /// Writes the record until nothing is unsaved, or a write fails.
     async fn write_record(self: &Arc<Self>) -> Result<(), StoreError> {
         let _alone = self.writing.acquire().await;
         loop {
@@ -119,9 +119,9 @@ impl Session {
                 }
                 Err(StoreError::TooLarge) => {
                     let mut state = self.state.lock();
-                    // A change that came meanwhile may have made it smaller.
+                    // A change during the write may have made it smaller.
                     if !state.unsaved {
-                        // It stays unsaved, so the next change tries again, and the session does not sleep until then.
+                        // It stays unsaved: the next change tries again, and until then the session cannot go dormant.
                         (state.unsaved, state.saving) = (true, false);
                         tracing::error!(session = %self.label, "the session is too large for the store; its record stays old");
                         return Err(StoreError::TooLarge);
@@ -129,25 +129,25 @@ impl Session {
                 }
                 Err(error) => {
                     self.state.lock().unsaved = true;
-                    tracing::warn!(session = %self.label, %error, "could not save the session; trying on");
+                    tracing::warn!(session = %self.label, %error, "could not save the session; will try again");
                     return Err(error);
                 }
             }
         }
     }
 
-    /// The record is not what we wrote last: a write of ours was thought lost and was not, or the session was
-    /// ended in the store. A tombstone is never written over.
+    /// Reads the record after a conflict: either an own write that seemed to fail has worked, or the session was ended
+    /// in the store. Never overwrites a tombstone.
     pub(super) async fn reconcile(self: &Arc<Self>) -> Result<(), StoreError> {
         let record = self.inner.store.get(RecordKey::session(self.key)).await?;
-        let kept = record.as_ref().map(|record| (record.version, Kept::decode(&record.value)));
+        let kept = record.as_ref().map(|record| (record.version, StoredSession::decode(&record.value)));
         let end = match kept {
-            Some((version, Ok(Kept::Session(_)))) => {
+            Some((version, Ok(StoredSession::Session(_)))) => {
                 self.state.lock().version = version;
                 return Ok(());
             }
-            Some((_, Ok(Kept::Tombstone(tombstone)))) => tombstone.end,
-            Some((_, Err(_))) | None => End::Revoked,
+            Some((_, Ok(StoredSession::Tombstone(tombstone)))) => tombstone.end,
+            Some((_, Err(_))) | None => EndCause::Revoked,
         };
         tracing::warn!(session = %self.label, how = ?end, "the session was ended in the store");
         drop(self.inner.end(self, end));
@@ -155,6 +155,6 @@ impl Session {
     }
 }
 
-/// How long after a failure the record is written again, at first, and at last.
+/// First and longest back-off after a failed write.
 const SAVE_FIRST: Duration = Duration::from_secs(2);
 const SAVE_LAST: Duration = Duration::from_secs(30);

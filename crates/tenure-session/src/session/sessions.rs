@@ -1,4 +1,6 @@
-//! All sessions of a process: create, find, list, end.
+//! All sessions of a process: create, find, list.
+//!
+//! Owns everything that sessions share: the registry, the store, the backend, counters and background loops.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,95 +19,96 @@ use tokio_util::task::TaskTracker;
 use crate::backend::{Backend, Open, Opening};
 use crate::budget::Share;
 use crate::call::{Fanout, Hub};
-use crate::counts::Census;
+use crate::counts::RecordCounter;
 use crate::fingerprint::Fingerprints;
 use crate::finish::finish;
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{RecordKey, Store, StoreError, Trouble};
-use crate::session::create::Unborn;
+use crate::session::create::CreateGuard;
 use crate::session::deadline::{self, Deadlines, Due};
-use crate::session::drain::{Creating, Stage, draining};
+use crate::session::drain::{Creating, DrainStage, draining};
 use crate::session::event_id::EventSecret;
 use crate::session::link::not_started;
+use crate::session::live_session::{Session, SessionInfo, SessionState, unknown_error};
 use crate::session::news::{LastNews, Watchers};
 use crate::session::other_server::Servers;
 use crate::session::phase::Step;
-use crate::session::registry::Live;
-use crate::session::session::{Session, SessionInfo, State, unknown_error};
-use crate::session::settings::{Settings, check_size};
-use crate::session::share::Held;
+use crate::session::registry::SessionRegistry;
+use crate::session::settings::check_size;
+use crate::session::share::SessionCharge;
 use crate::session::sweep;
 use crate::session::wake::{self, Waking};
+use crate::settings::Settings;
 use crate::supervise::{Avoided, Loops};
 
 /// All sessions of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
-pub struct Sessions(pub(super) Arc<Inner>, pub(super) Route);
+pub struct Sessions(pub(super) Arc<SessionRuntime>, pub(super) Route);
 
-pub(super) struct Inner {
-    pub(super) live: Live,
+pub(super) struct SessionRuntime {
+    pub(super) live: SessionRegistry,
     pub(super) store: Arc<dyn Store>,
     pub(super) backend: Arc<dyn Backend>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: Limits,
     pub(super) node: NodeId,
     pub(super) tasks: TaskTracker,
-    /// Links that are being closed. Apart from `tasks`, because a server may take its time to leave, and the store need
-    /// not wait for it.
+    /// Tasks that close links. Separate from `tasks`, because a server may be slow to exit, and closing the store does
+    /// not have to wait for it.
     pub(super) closing: TaskTracker,
     pub(super) stop: CancellationToken,
     loops: Loops,
-    /// Records that the sweep panicked at.
+    /// Records at which the sweep panicked.
     pub(super) avoided: Avoided<RecordKey>,
-    /// How far the way down has been gone; a [`Stage`].
+    /// How far the shutdown is; a [`DrainStage`].
     pub(super) stage: AtomicU8,
-    /// The next process is there already, and has the socket.
+    /// The next process is running and has the socket.
     pub(super) is_handed_over: AtomicBool,
-    /// Tools that may be called twice, as far as servers were asked because of a stop, by endpoint and caller.
+    /// Tools that may be called twice, by endpoint and owner, from servers that were asked during a shutdown.
     pub(super) safe_tools: Mutex<HashMap<(Route, Principal), Vec<String>, RandomState>>,
-    /// Sessions that are being created.
+    /// Number of sessions that are being created.
     pub(super) creating: AtomicUsize,
-    /// Woken when something may have ended that a stop waits for.
+    /// Notified when a request that the shutdown waits for may have ended.
     pub(super) idle: Notify,
-    pub(super) census: Arc<Census>,
+    pub(super) counts: Arc<RecordCounter>,
     pub(super) deadlines: Deadlines,
     pub(super) servers: Servers,
     pub(super) hub: Arc<Hub>,
     pub(super) watchers: Watchers,
     pub(super) waking: Waking,
     pub(super) news: LastNews,
-    /// Ends that are remembered, oldest first, each with the time when it is forgotten.
+    /// Tombstones, oldest first, each with its expiry time.
     pub(super) tombstones: Mutex<VecDeque<(Time, SessionKey)>>,
     created: AtomicU64,
     pub(super) ended: AtomicU64,
     pub(super) woken: AtomicU64,
 }
 
-/// What the runtime is made of.
+/// The parts of the runtime.
 #[expect(missing_debug_implementations, reason = "its parts are ports without one")]
-pub struct Parts {
-    /// Where things are kept.
+pub struct SessionParts {
+    /// Keeps records and event logs.
     pub store: Arc<dyn Store>,
-    /// The server behind.
+    /// Opens links to servers.
     pub backend: Arc<dyn Backend>,
-    /// The time.
+    /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Bounds and timeouts.
     pub limits: Limits,
 }
 
-/// A new session and what to tell its client.
+/// A new session, and the response for its client.
 #[derive(Debug)]
 pub struct Created {
-    /// The session; `None` if the server refused, and the answer says why.
+    /// The session; `None` if the server refused. The answer then says why.
     pub session: Option<Arc<Session>>,
     /// The response to `initialize`.
     pub answer: Bytes,
 }
 
-/// How many there are, and were.
+/// Numbers of sessions, now and since the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Tallies {
     /// Sessions now, awake and dormant.
@@ -128,15 +131,15 @@ pub(super) struct Versioned {
 
 impl Sessions {
     /// Starts the runtime. Must be called within a tokio runtime.
-    pub fn start(parts: Parts) -> Self {
+    pub fn start(parts: SessionParts) -> Self {
         Self::start_with_servers(parts, Fingerprints::default())
     }
 
-    /// As [`Sessions::start`], with the fingerprints of the servers behind, so that no session is woken at another
-    /// server than its own unnoticed. Must be called within a tokio runtime.
-    pub fn start_with_servers(parts: Parts, servers: Fingerprints) -> Self {
-        let inner = Arc::new(Inner {
-            live: Live::new(),
+    /// As [`Sessions::start`], with the fingerprints of the servers, so that waking a session with a different server
+    /// is noticed. Must be called within a tokio runtime.
+    pub fn start_with_servers(parts: SessionParts, servers: Fingerprints) -> Self {
+        let inner = Arc::new(SessionRuntime {
+            live: SessionRegistry::new(),
             store: parts.store,
             backend: parts.backend,
             clock: parts.clock,
@@ -147,12 +150,12 @@ impl Sessions {
             stop: CancellationToken::new(),
             loops: Loops::default(),
             avoided: Avoided::default(),
-            stage: AtomicU8::new(Stage::Open as u8),
+            stage: AtomicU8::new(DrainStage::Open as u8),
             is_handed_over: AtomicBool::new(false),
             safe_tools: Mutex::default(),
             creating: AtomicUsize::new(0),
             idle: Notify::new(),
-            census: Arc::default(),
+            counts: Arc::default(),
             deadlines: Deadlines::default(),
             servers: Servers::new(servers),
             hub: Arc::default(),
@@ -174,7 +177,7 @@ impl Sessions {
         Self(inner, Route::MAIN)
     }
 
-    /// The same sessions as another endpoint sees them: it begins sessions of its own, and finds no others.
+    /// The sessions of another endpoint: it creates its own, and finds only those.
     #[must_use]
     pub fn on(&self, route: Route) -> Self {
         Self(Arc::clone(&self.0), route)
@@ -183,20 +186,20 @@ impl Sessions {
     /// Creates a session from an `initialize` request.
     ///
     /// # Errors
-    /// When a limit is reached, the params make no sense, or the store fails. A server that refuses is
-    /// not an error here: its answer is passed on.
+    /// When a limit is reached, the params are invalid, or the store fails. A refusal by the server is not an error
+    /// here: its answer is passed on.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it leaves nothing behind: a server that is being started is let go at once, a write
-    /// that was begun is finished and taken back in the background.
+    /// If the future is dropped early, nothing remains: a starting server is closed at once, and a started write is
+    /// finished and undone in the background.
     pub async fn create(&self, request: Request, principal: &Principal) -> Result<Created, Error> {
         self.create_as(SessionId::random(), request, principal, None).await
     }
 
-    /// As [`Sessions::create`], for a client whose share of what the server holds is counted.
+    /// As [`Sessions::create`], and charges the session to the client's share.
     ///
     /// # Errors
-    /// As for `create`, and when the client holds as much as it may.
+    /// As for `create`, and when the client's share is used up.
     ///
     /// # Cancel safety
     /// As for `create`.
@@ -209,15 +212,14 @@ impl Sessions {
         self.create_as(SessionId::random(), request, principal, Some(share)).await
     }
 
-    /// As [`Sessions::create`], under an id that was drawn before and told to nobody but its owner: for connections
-    /// that name their session before it is there.
+    /// As [`Sessions::create`], under an id that was drawn earlier and is known only to its owner: for connections
+    /// that name their session before it exists.
     ///
     /// # Errors
     /// As for `create`.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it leaves nothing behind: a server that is being started is let go at once, a write
-    /// that was begun is finished and taken back in the background.
+    /// As for `create`.
     pub async fn create_as(
         &self,
         id: SessionId,
@@ -228,7 +230,7 @@ impl Sessions {
         self.create_with(id, request, principal, share, Settings::default()).await
     }
 
-    /// As [`Sessions::create_as`], with metadata and an idle time of its own from the beginning.
+    /// As [`Sessions::create_as`], with metadata and the session's own idle time from the start.
     ///
     /// # Errors
     /// As for `create`, and when the metadata are too large.
@@ -245,12 +247,12 @@ impl Sessions {
     ) -> Result<Created, Error> {
         let inner = &self.0;
         check_size(&settings.metadata, &inner.limits)?;
-        // Counted before the stage is read, so that a stop that sets the stage and then counts misses none.
+        // Increment before reading the stage, so that a shutdown that sets the stage and then reads the count sees it.
         let _creating = Creating::begin(inner);
-        if inner.stage() >= Stage::Draining {
+        if inner.stage() >= DrainStage::Draining {
             return Err(draining());
         }
-        // Copied, because it is kept as long as the session: a slice would keep the whole network buffer.
+        // Copied, because the session keeps it: a slice would keep the whole network buffer alive.
         let params = request.params.ok_or_else(|| bad_initialize("params are missing"))?.detached();
         let asked: Versioned =
             params.read().map_err(|error| bad_initialize("protocolVersion is missing").caused_by(error))?;
@@ -259,18 +261,18 @@ impl Sessions {
             return Err(bad_initialize("the params are too large").with("limit", limit));
         }
         let revision = Revision::negotiate(&asked.protocol_version);
-        let seat = inner.census.take(id.key(), principal, &inner.limits)?;
-        let held = share.map(|share| Held::take(&share, params.bytes().len())).transpose()?;
-        let claim = finish(&inner.tasks, Unborn::claim(Arc::clone(inner), id.key()));
-        let (mut unborn, epoch) = claim.await.map_err(store_failed)?;
-        let mut state = State { settings, ..State::new(params.clone(), revision, seat) };
-        state.is_held_by(held);
+        let count_guard = inner.counts.take(id.key(), principal, &inner.limits)?;
+        let charge = share.map(|share| SessionCharge::take(&share, params.bytes().len())).transpose()?;
+        let claim = finish(&inner.tasks, CreateGuard::claim(Arc::clone(inner), id.key()));
+        let (mut guard, epoch) = claim.await.map_err(store_failed)?;
+        let mut state = SessionState { settings, ..SessionState::new(params.clone(), revision, count_guard) };
+        state.charge_to(charge);
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let secret = Some(EventSecret::random());
         let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, now, state);
         session.wait_for_client();
-        unborn.becomes(&session);
+        guard.attach(&session);
         let open = Open {
             params,
             revision,
@@ -284,7 +286,7 @@ impl Sessions {
                 session.state.lock().revision = revision;
                 result
             }
-            // A limit of ours, not an answer of the server's.
+            // Our own limit, not an answer of the server.
             Err(error) if error.is(Reason::TooManyProcesses) => return Err(not_started(error)),
             Err(error) => {
                 tracing::warn!(session = %session.label, %error, "the backend refused initialize");
@@ -295,20 +297,20 @@ impl Sessions {
             }
         };
         let (value, deadline) = {
-            // The time that the server took is not the client's.
+            // The server's start-up time does not count as idle time of the client.
             session.used_now();
             let mut state = session.state.lock();
             state.initialize_result = result.clone();
             state.step(Step::InitializeAnswered, inner.limits.gate);
             session.record(&state, &state.settings)
         };
-        let write = finish(&inner.tasks, unborn.write(value, deadline));
-        let (unborn, version) = write.await.map_err(store_failed)?;
-        // Nothing is waited for from here on, so the caller can leave no more.
-        unborn.born();
+        let write = finish(&inner.tasks, guard.write(value, deadline));
+        let (guard, version) = write.await.map_err(store_failed)?;
+        // No await follows, so the future cannot be dropped from here on.
+        guard.commit();
         inner.live.insert(id, Arc::clone(&session));
         {
-            // Anew, because an entry from during the handshake may have come up before the session was live.
+            // Schedule again: an entry from the handshake may have come up before the session was in the registry.
             let mut state = session.state.lock();
             state.version = version;
             if let Some(due) = state.due.take() {
@@ -323,23 +325,23 @@ impl Sessions {
         Ok(Created { session: Some(session), answer })
     }
 
-    /// Finds a session of the caller's by its id, and wakes it if it is dormant.
+    /// Finds a session of this principal by its id, and wakes it if it is dormant.
     ///
     /// # Errors
-    /// When there is none; a session of somebody else's looks exactly like one that never was. When it
-    /// was the caller's and has ended, the error says how. When it could not be woken it stays as it is.
+    /// When there is no such session; a session of another principal looks exactly like one that never existed. If it
+    /// belonged to this principal and has ended, the error says how. A session that cannot be woken stays as it is.
     ///
     /// # Cancel safety
-    /// A session that is being woken goes on being woken.
+    /// The wake goes on in its own task.
     pub async fn find(&self, id: &SessionId, principal: &Principal) -> Result<Arc<Session>, Error> {
         self.find_within(|| None, id, principal).await
     }
 
-    /// As [`Sessions::find`], for a client whose share of what the server holds is counted: a session that it wakes is
-    /// charged to it. The share is asked for only then.
+    /// As [`Sessions::find`], and charges a session that has to be woken to the client's share. `share` is called only
+    /// then.
     ///
     /// # Errors
-    /// As for `find`, and when the session is dormant and the client holds as much as it may.
+    /// As for `find`, and when the session is dormant and the client's share is used up.
     ///
     /// # Cancel safety
     /// As for `find`.
@@ -352,7 +354,7 @@ impl Sessions {
         match self.0.live.get(id) {
             Some(session) if session.is_of(principal, &self.1) => Ok(session),
             Some(_) => Err(unknown_error()),
-            // Boxed, so that the frequent case carries no room for this one.
+            // Boxed, so that the future of the frequent case stays small.
             None => Box::pin(wake::find(&self.0, *id, principal, &self.1, share())).await,
         }
     }
@@ -366,10 +368,10 @@ impl Sessions {
         list
     }
 
-    /// How many there are, and were.
+    /// Numbers of sessions, now and since the start.
     pub fn tallies(&self) -> Tallies {
         Tallies {
-            sessions: self.0.census.total(),
+            sessions: self.0.counts.total(),
             awake: self.0.live.count(),
             woken: self.0.woken.load(Ordering::Relaxed),
             created: self.0.created.load(Ordering::Relaxed),
@@ -382,24 +384,24 @@ impl Sessions {
         &self.0.limits
     }
 
-    /// Tells all sessions of this endpoint something.
+    /// Sends notifications to all sessions of this endpoint.
     pub fn fanout(&self) -> Fanout {
         Fanout::within(Arc::clone(&self.0.hub), self.1.clone())
     }
 
-    /// What is wrong with the store right now.
+    /// The current problem of the store, if there is one.
     pub fn store_trouble(&self) -> Option<Trouble> {
         self.0.store.trouble()
     }
 
-    /// The loops of this process, with those of the parts that were included.
+    /// The background loops, including those that other parts of the process have added.
     pub fn loops(&self) -> &Loops {
         &self.0.loops
     }
 
-    /// Whether new work is taken.
+    /// Whether new sessions are accepted.
     pub fn is_ready(&self) -> bool {
-        self.0.stage() < Stage::Draining
+        self.0.stage() < DrainStage::Draining
     }
 }
 

@@ -1,35 +1,20 @@
-//! What is set for one session alone: metadata of its handlers and operators, and an idle time of its own.
+//! The settings of one session: metadata of its handlers and operators, and its own idle time.
 //!
-//! Both are kept in the record. Each change is written over the version that was seen, and is in memory when the store has
-//! it: a change that fails changes nothing. A new idle time counts from the moment it is set.
+//! The record keeps both. Each change is a compare-and-swap on the version that the caller saw, and is applied in
+//! memory after the store has it: a failed change changes nothing. A new idle time counts from the moment it is set.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tenure_protocol::{Error, Reason};
 
+use crate::call::{self, HasSettings};
 use crate::finish::finish;
 use crate::limits::Limits;
+use crate::port::BoxFuture;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::session::idle_ttl::IdleTtl;
-use crate::session::session::Session;
-
-/// How often a change is tried again before it gives up; each failure means that another write succeeded.
-const MAX_TRIES: usize = 10_000;
-
-/// What users attach to a session.
-pub type Metadata = serde_json::Map<String, serde_json::Value>;
-
-/// What is set for one session alone.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
-pub struct Settings {
-    /// What users say of it.
-    #[serde(default)]
-    pub metadata: Metadata,
-    /// How long it lives when nobody uses it.
-    #[serde(default, rename = "ttl_ms")]
-    pub ttl: IdleTtl,
-}
+use crate::session::live_session::Session;
+use crate::settings::{IdleTtl, Metadata, Settings};
 
 impl Session {
     /// The session's metadata and the version it had then.
@@ -38,7 +23,7 @@ impl Session {
         (state.settings.metadata.clone(), state.version)
     }
 
-    /// How long it lives when nobody uses it, as it was set for this session.
+    /// The idle time that was set for this session.
     pub fn ttl(&self) -> IdleTtl {
         self.state.lock().settings.ttl
     }
@@ -46,8 +31,8 @@ impl Session {
     /// Replaces the metadata if the record still has the version that the caller saw.
     ///
     /// # Errors
-    /// When it has changed meanwhile ([`Reason::Conflict`] with `data.version`), when the metadata are too large, or the
-    /// store fails. Nothing is changed then.
+    /// When it has changed meanwhile ([`Reason::Conflict`] with `data.version`), when the metadata are too large, or
+    /// the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
     /// The change is made or not made, in the store and in memory.
@@ -56,11 +41,11 @@ impl Session {
         self.set_settings(seen, Settings { metadata, ttl }).await
     }
 
-    /// Changes the settings; if another change comes first, tries again. What `change` refuses is not written.
+    /// Changes the settings; if another change comes first, tries again. Writes nothing if `change` refuses.
     ///
     /// # Errors
-    /// When the session is over, the metadata are too large, or the store fails. `Ok(Err(..))` is a refusal. Nothing is
-    /// changed then.
+    /// When the session has ended, the metadata are too large, or the store fails. `Ok(Err(..))` is a refusal. Nothing
+    /// is changed then.
     ///
     /// # Cancel safety
     /// As for [`Session::set_metadata`].
@@ -68,22 +53,8 @@ impl Session {
         self: &Arc<Self>,
         mut change: impl FnMut(&mut Settings) -> Result<R, E> + Send,
     ) -> Result<Result<R, E>, Error> {
-        let mut tries = 0;
-        loop {
-            let (mut settings, seen) = {
-                let state = self.state.lock();
-                (state.settings.clone(), state.version)
-            };
-            let outcome = match change(&mut settings) {
-                Ok(outcome) => outcome,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            match self.set_settings(seen, settings).await {
-                Ok(_) => return Ok(Ok(outcome)),
-                Err(error) if error.reason() == Reason::Conflict && tries < MAX_TRIES => tries += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        let session: Arc<dyn HasSettings> = Arc::clone(self) as _;
+        call::change_settings(&session, &mut change).await
     }
 
     /// Changes the metadata; if another change comes first, tries again.
@@ -104,7 +75,7 @@ impl Session {
         changed.await.map(|Ok(())| ())
     }
 
-    /// Sets how long the session lives without use. That counts from now on.
+    /// Sets the idle time of the session, counted from now on.
     ///
     /// # Errors
     /// As for [`Session::change_settings`].
@@ -125,7 +96,7 @@ impl Session {
         finish(&self.inner.tasks, async move { session.write_settings(seen, settings).await }).await
     }
 
-    /// To be run to its end.
+    /// Must run to its end.
     async fn write_settings(self: &Arc<Self>, seen: Version, settings: Settings) -> Result<Version, Error> {
         let _alone = self.writing.acquire().await;
         let (value, deadline) = {
@@ -136,7 +107,7 @@ impl Session {
             }
             if state.settings.ttl != settings.ttl {
                 self.used_now();
-                // Whoever says how long it lives wants it to live.
+                // A caller that sets the idle time uses the session.
                 self.stop_waiting(&state);
             }
             self.record(&state, &settings)
@@ -164,7 +135,26 @@ impl Session {
     }
 }
 
-/// Whether the metadata may be as large as they are.
+impl HasSettings for Session {
+    fn label(&self) -> &str {
+        Session::label(self)
+    }
+
+    fn settings(&self) -> (Settings, Version) {
+        let state = self.state.lock();
+        (state.settings.clone(), state.version)
+    }
+
+    fn set_settings(self: Arc<Self>, seen: Version, settings: Settings) -> BoxFuture<Result<Version, Error>> {
+        Box::pin(async move { Session::set_settings(&self, seen, settings).await })
+    }
+
+    fn idle_ttl(&self) -> Option<Duration> {
+        Session::idle_ttl(self)
+    }
+}
+
+/// Checks the size of the metadata against the limit.
 pub(super) fn check_size(metadata: &Metadata, limits: &Limits) -> Result<(), Error> {
     let bytes = serde_json::to_vec(metadata).map_or(usize::MAX, |json| json.len());
     let limit = limits.max_metadata_bytes;

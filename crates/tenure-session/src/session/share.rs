@@ -1,27 +1,29 @@
-//! What a session in memory takes from the share of the client that began or woke it: its place, the params of `initialize`,
-//! and the events that wait in memory, for the store or for a reader.
+//! Charges a session in memory to the share of the client that created or woke it: one session, the params of
+//! `initialize`, and the events that wait in memory for the store or for a reader.
 //!
-//! Of events only whole blocks are counted, for the outbox and for each reader: the few that wait as a rule cost no
-//! look at the account. They are counted whether or not they fit. If the client then holds more than it may, no more than a
-//! block waits for the store, and what a reader has not read is left to the log.
+//! Events are counted in whole blocks, for the outbox and for each reader, so that the usual few events do not touch
+//! the account. They are counted even if the share is full. If the client is then over its share, at most one block
+//! waits for the store, and unread events are left to the log.
 
 use tenure_protocol::{Error, Reason};
 
 use crate::budget::{Full, Resource, Share, Taken};
-use crate::session::session::State;
+use crate::session::live_session::SessionState;
 
-/// How many bytes of events wait uncounted, in the outbox and for each reader, and by how many they are counted.
+/// Events are counted in blocks of this many bytes; a smaller amount is not counted.
 const BLOCK: usize = 64 << 10;
 
-/// What a session takes while it is in memory.
-pub(super) struct Held {
+/// The charge for a session in memory; given back when dropped.
+pub(super) struct SessionCharge {
     _session: Taken,
     params: Taken,
 }
 
-impl Held {
+impl SessionCharge {
+    /// Charges the client's share.
+    ///
     /// # Errors
-    /// When the client holds as much as it may.
+    /// When the share is used up.
     pub(super) fn take(share: &Share, params_bytes: usize) -> Result<Box<Self>, Error> {
         let session = share.take(Resource::Sessions, 1).map_err(|full| match full {
             Full::InAll => Error::new(Reason::TooManySessions, "The server holds as many sessions as it may"),
@@ -37,12 +39,12 @@ impl Held {
     }
 }
 
-/// The memory of events that wait; nothing if nobody's share is counted.
+/// The charge for waiting events; `None` if the session has no share.
 #[derive(Default)]
-pub(super) struct Waiting(Option<Taken>);
+pub(super) struct WaitingBytes(Option<Taken>);
 
-impl Waiting {
-    /// So many bytes wait now.
+impl WaitingBytes {
+    /// Sets the number of waiting bytes.
     pub(super) fn count(&mut self, bytes: usize) {
         let counted = bytes - bytes % BLOCK;
         if let Some(taken) = &mut self.0
@@ -52,28 +54,28 @@ impl Waiting {
         }
     }
 
-    /// Whether any of it is counted.
+    /// Whether any bytes are charged.
     pub(super) fn is_counted(&self) -> bool {
         self.0.as_ref().is_some_and(|taken| taken.amount() > 0)
     }
 
-    /// Whether it is counted, and the client holds more than it may.
+    /// Whether bytes are charged and the client is over its share.
     pub(super) fn is_too_much(&self) -> bool {
         let taken = self.0.as_ref().filter(|taken| taken.amount() > 0);
         taken.is_some_and(|taken| taken.share().is_over(Resource::Memory))
     }
 }
 
-impl State {
-    /// Everything that it holds comes from this share.
-    pub(super) fn is_held_by(&mut self, held: Option<Box<Held>>) {
-        self.held = held;
-        self.outbox.waiting = self.nothing_waits();
+impl SessionState {
+    /// Charges the session and its outbox to the share of `charge`.
+    pub(super) fn charge_to(&mut self, charge: Option<Box<SessionCharge>>) {
+        self.charge = charge;
+        self.outbox.waiting = self.waiting_bytes();
     }
 
-    /// The memory of events that are still to come.
-    pub(super) fn nothing_waits(&self) -> Waiting {
-        let taken = self.held.as_ref().map(|held| held.params.share().take_anyway(Resource::Memory, 0));
-        Waiting(taken)
+    /// A new, empty charge for waiting events.
+    pub(super) fn waiting_bytes(&self) -> WaitingBytes {
+        let taken = self.charge.as_ref().map(|charge| charge.params.share().take_anyway(Resource::Memory, 0));
+        WaitingBytes(taken)
     }
 }

@@ -1,19 +1,19 @@
-//! Going dormant: a session that nobody uses lets go of its server and of its memory.
+//! Makes an unused session dormant: closes its link and frees its memory.
 //!
-//! The record is written first. Then, while nobody can look the session up, it is checked that nobody holds it
-//! and nothing happens in it, and it is taken out of memory. Whoever comes later finds the record.
+//! The record is written first. Then, under the registry lock, the session is removed from the registry if no other
+//! task holds it and no work is under way. A later request finds the record and wakes the session.
 
 use std::sync::Arc;
 
 use crate::port::store::{Expected, RecordKey, StoreError};
 use crate::session::deadline::Due;
-use crate::session::session::{Session, State};
+use crate::session::live_session::{Session, SessionState};
 
-/// Who holds a session that nobody uses: the list of live ones, and the task that puts it to sleep.
+/// References to an unused session: the registry's, and that of the task that makes it dormant.
 const HOLDERS: usize = 2;
 
 impl Session {
-    /// Tries to go dormant; if that is not possible now, the session stays as it is.
+    /// Tries to make the session dormant; if it is in use, it stays as it is.
     pub(super) fn fall_asleep(self: &Arc<Self>) {
         if !self.state.lock().is_quiet() {
             return;
@@ -21,7 +21,7 @@ impl Session {
         let session = Arc::clone(self);
         self.inner.tasks.spawn(async move {
             if let Err(error) = session.sleep().await {
-                tracing::warn!(session = %session.label, %error, "could not put a session to sleep");
+                tracing::warn!(session = %session.label, %error, "could not make a session dormant");
             }
         });
     }
@@ -36,9 +36,8 @@ impl Session {
             let (value, _) = self.record(&state, &state.settings);
             (value, state.version, self.last_used())
         };
-        // While it sleeps nobody uses it unseen, so here the deadline is exact.
-        let deadline =
-            crate::session::idle_ttl::after_use(used, self.idle_ttl(), self.created, &self.inner.limits);
+        // A dormant session has no unsaved use, so this deadline is exact.
+        let deadline = crate::settings::after_use(used, self.idle_ttl(), self.created, &self.inner.limits);
         let key = RecordKey::session(self.key);
         let version = self.inner.store.put(key, value, Expected::Version(seen), deadline).await?;
         self.state.lock().version = version;
@@ -47,7 +46,7 @@ impl Session {
             let state = self.state.lock();
             let asleep = unused && state.end.is_none() && state.is_quiet();
             if asleep {
-                // While nobody can wake it: afterwards they would be those of the woken session.
+                // Under the registry lock: later this could remove the subscriptions of the woken session.
                 for uri in &state.subscriptions {
                     self.inner.watchers.remove(uri, &self.id);
                 }
@@ -56,11 +55,11 @@ impl Session {
         });
         match asleep {
             Some(_) => {
-                tracing::debug!(session = %self.label, "session fell asleep");
+                tracing::debug!(session = %self.label, "session is dormant");
                 self.let_go();
             }
             None => {
-                // Somebody came in between: the record has to allow for use that is not written down again.
+                // A request came meanwhile: the deadline in the record must again allow for unsaved use.
                 let mut state = self.state.lock();
                 self.save(&mut state);
             }
@@ -68,15 +67,15 @@ impl Session {
         Ok(())
     }
 
-    /// Gives back what a session holds in memory; it goes on in the store.
+    /// Releases the deadline entry and the link of a session that goes on in the store. It still counts as a session.
     pub(super) fn let_go(&self) {
         let link = {
             let mut state = self.state.lock();
             if let Some(due) = state.due.take() {
                 self.inner.deadlines.remove(due, Due::Session(self.id));
             }
-            if let Some(seat) = state.seat.take() {
-                seat.keep();
+            if let Some(count_guard) = state.count_guard.take() {
+                count_guard.keep();
             }
             state.link.take()
         };
@@ -86,10 +85,10 @@ impl Session {
     }
 }
 
-impl State {
-    /// Whether nothing happens and nothing is at hand that the store does not have.
+impl SessionState {
+    /// Whether no work is under way and the store has everything.
     fn is_quiet(&self) -> bool {
-        let resting = |stream: &crate::session::stream::Stream| {
+        let resting = |stream: &crate::session::stream::EventStream| {
             let is_logged = stream.unlogged.is_empty() && !stream.unfinished && !stream.is_missing;
             stream.reader.is_none() && stream.queued == 0 && is_logged
         };

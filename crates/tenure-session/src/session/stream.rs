@@ -1,8 +1,8 @@
 //! Events out: from an emitter, through the log, to the one reader a stream may have.
 //!
-//! Order matters: an event is appended to the store first and shown to the reader after, so a client
-//! that comes back between the two finds it in the log. One append is in flight per session; what
-//! comes meanwhile is batched behind it. Nothing here waits for a client.
+//! Order matters: an event is appended to the store first and shown to the reader after, so a client that comes back
+//! between the two finds it in the log. One append is in flight per session; later events are batched behind it.
+//! Nothing here waits for a client.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -14,116 +14,102 @@ use tenure_protocol::{Error, Reason, RequestId, message};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::call::Origin;
 use crate::id::{Position, StreamId};
-use crate::port::store::{Kept, NewEvent, Place, ReadLimit, StoreError, Stored};
-use crate::session::backlog::Noted;
+use crate::port::store::{EntryPlace, KeptEvents, NewEvent, ReadLimit, StoreError, Stored};
+use crate::session::backlog::NotedRequest;
 use crate::session::drain::draining;
-use crate::session::session::{Session, State};
-use crate::session::share::Waiting;
+use crate::session::live_session::{Session, SessionState};
+use crate::session::share::WaitingBytes;
 
-/// Bytes that a stream keeps at hand for its reader, at most; one event always fits.
+/// Most bytes that a stream keeps in memory for its reader; one event always fits.
 pub(super) const MAX_TAIL_BYTES: usize = 256 << 10;
 
-/// How long after a failed trim the next one is tried.
+/// Delay after a failed trim.
 const TRIM_AGAIN: Duration = Duration::from_secs(5);
-
-/// What belongs to what: the origin of a message decides its stream.
-#[derive(Clone, Debug)]
-pub(crate) enum Origin {
-    /// No request; the standalone stream.
-    Session,
-    /// A request in flight; its own stream.
-    Call {
-        /// The client's id for it.
-        id: RequestId,
-        /// Ours.
-        number: u64,
-    },
-}
 
 /// One stream of a session.
 #[derive(Default)]
-pub(super) struct Stream {
-    /// Requests whose response is still to come on it.
+pub(super) struct EventStream {
+    /// Number of requests whose response is still to come on it.
     pub(super) open: usize,
-    /// Events on their way into the log.
+    /// Number of events in the outbox or in the running append.
     pub(super) queued: usize,
-    /// Nothing more will come.
+    /// No more events will come.
     pub(super) ended: bool,
     /// The position of its last event in the log.
     pub(super) last: Position,
-    /// The position of the last event that some reader was given.
+    /// The position of the last event that a reader has delivered.
     pub(super) delivered: Position,
-    /// Whether the log knows of the stream, so that a client may come back to it.
-    pub(super) known: Known,
+    /// Whether the stream's note is in the log, so that a client may come back to it.
+    pub(super) note_status: NoteStatus,
     /// The note, if it could not be written.
     pub(super) unwritten: Option<Bytes>,
-    /// The requests of a batch that are still open, as the note names them. Of a single request the note never
-    /// changes.
-    pub(super) requests: Vec<Noted>,
+    /// The open requests of a batch, as the note names them. Empty for a single request, whose note never changes.
+    pub(super) requests: Vec<NotedRequest>,
     /// The note in the log names requests that are no longer open.
     pub(super) note_is_old: bool,
-    /// It is complete, and the log does not know.
+    /// It is complete, but its end is not in the log.
     pub(super) unfinished: bool,
-    /// The next reader is to be sent away at once, to come back later.
+    /// The connection of the next reader is closed at once; the client comes back later.
     pub(super) close_first: bool,
-    /// Events that could not be logged while there was no reader: for the log when it works again, or for the next
-    /// reader. Bounded like a tail.
-    pub(super) unlogged: VecDeque<Tailed>,
-    /// After `last` came events that are not in the log and were dropped, or given to a reader without an id. A client
-    /// that comes back from before them is told that something may be missing, and the log is told when it can be.
+    /// Events that could not be logged while there was no reader. They go to the log when it works again, or to the
+    /// next reader. Bounded like a tail.
+    pub(super) unlogged: VecDeque<TailEvent>,
+    /// After `last`, events were dropped or delivered without an id, and are not in the log. A client that resumes
+    /// before them is told that events may be missing, and a gap is logged as soon as the log works.
     pub(super) is_missing: bool,
     /// Boxed, because most streams that are kept have no reader.
-    pub(super) reader: Option<Box<Slot>>,
+    pub(super) reader: Option<Box<AttachedReader>>,
 }
 
-/// Whether the log knows of a stream.
+/// Whether the note of a stream is in the log. The note names the requests that the stream answers.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Known {
-    /// Not yet: the note of what it is for is on its way.
+pub(super) enum NoteStatus {
+    /// Not yet: it is queued or being written.
     #[default]
-    Soon,
-    /// It does.
-    Yes,
-    /// The note could not be written; it goes with the next event.
-    No,
-    /// The note may have been written. A client may not come back, but the end has to be logged.
-    Perhaps,
+    Pending,
+    /// It is in the log.
+    Written,
+    /// It could not be written; the next append includes it.
+    Unwritten,
+    /// It may be in the log. Clients may not come back, but the stream's end has to be logged.
+    Doubtful,
 }
 
-/// What a stream keeps for its reader.
-pub(super) struct Slot {
-    /// Tells a reader that was replaced from its successor.
-    pub(super) reader: u64,
+/// The reader of a stream, and the events that wait for it.
+pub(super) struct AttachedReader {
+    /// Distinguishes a replaced reader from its successor.
+    pub(super) number: u64,
     pub(super) waker: Option<Waker>,
-    /// Events since `floor`, not yet read. Bounded; what does not fit is read from the store.
-    pub(super) tail: VecDeque<Tailed>,
+    /// Unread events after `floor`. Bounded; the reader finds dropped events in the store.
+    pub(super) tail: VecDeque<TailEvent>,
     /// Every event after this position is in `tail`.
     pub(super) floor: Position,
-    /// The connection is to be closed with this `retry`, while the stream goes on.
+    /// Close the connection with this `retry`; the stream goes on.
     pub(super) closing: Option<Duration>,
-    /// Events were dropped that are not in the log either; the reader is to be told.
+    /// Dropped events are not in the log either; the reader has to report a gap.
     pub(super) lost: bool,
-    /// The memory that the tail takes from the share of the client.
-    pub(super) waiting: Waiting,
+    /// The tail's bytes, charged to the client's share.
+    pub(super) waiting: WaitingBytes,
 }
 
-impl Slot {
-    /// Takes the events out that are not in the log, for whoever reads next.
-    pub(super) fn unlogged(&mut self) -> impl Iterator<Item = Tailed> + use<> {
+impl AttachedReader {
+    /// Takes out the events that are not in the log, for the next reader.
+    pub(super) fn unlogged(&mut self) -> impl Iterator<Item = TailEvent> + use<> {
         std::mem::take(&mut self.tail).into_iter().filter(|event| event.position.is_none())
     }
 
-    /// Keeps an event for the reader. What does not fit is left to the store. Returns after which position an event
-    /// was dropped that the store does not have.
-    fn take(&mut self, event: Tailed, max_events: usize) -> Option<Position> {
+    /// Adds an event to the tail, and drops the oldest events if the tail is full. If a dropped event is not in the
+    /// log, returns the position after which it is missing.
+    fn take(&mut self, event: TailEvent, max_events: usize) -> Option<Position> {
         let mut missing = None;
         self.tail.push_back(event);
         let mut bytes: usize = self.tail.iter().map(|event| event.body.len()).sum();
         self.waiting.count(bytes);
         let is_too_much = self.waiting.is_too_much();
         while let Some(first) = self.tail.front() {
-            // What the log does not have is kept as long as it fits into the tail.
+            // An event that is not in the log stays as long as it fits into the tail.
             let is_large = bytes > MAX_TAIL_BYTES || (is_too_much && first.position.is_some());
             if self.tail.len() <= max_events && (self.tail.len() == 1 || !is_large) {
                 break;
@@ -131,7 +117,7 @@ impl Slot {
             let Some(dropped) = self.tail.pop_front() else { break };
             bytes -= dropped.body.len();
             match dropped.position {
-                // The reader is slow; it will find this one in the store.
+                // The reader is slow; it finds this event in the store.
                 Some(position) => self.floor = position,
                 None => {
                     self.lost = true;
@@ -143,7 +129,7 @@ impl Slot {
         missing
     }
 
-    /// Counts anew what is left, if any of it was counted.
+    /// Updates the charged bytes, if any were charged.
     pub(super) fn recount(&mut self) {
         if self.waiting.is_counted() {
             self.waiting.count(self.tail.iter().map(|event| event.body.len()).sum());
@@ -151,25 +137,25 @@ impl Slot {
     }
 }
 
-/// An event at hand. One that could not be logged has no position, so that no client resumes after it.
-pub(super) struct Tailed {
+/// An event in memory. If it is not in the log it has no position, so that no client resumes after it.
+pub(super) struct TailEvent {
     pub(super) position: Option<Position>,
     /// The position of the stream's last event in the log when this one came.
     pub(super) after: Position,
-    /// It is not known whether the log has it.
+    /// The append failed with an unknown result: the log may have it.
     pub(super) is_doubtful: bool,
     pub(super) body: Bytes,
 }
 
-/// Events on their way into the log.
+/// Queue of events that are to be appended to the log. Full by bytes: then [`Session::emit`] waits.
 #[derive(Default)]
 pub(super) struct Outbox {
     pub(super) queue: VecDeque<NewEvent>,
     bytes: usize,
-    /// The memory that they take from the share of the client.
-    pub(super) waiting: Waiting,
+    /// The queue's bytes, charged to the client's share.
+    pub(super) waiting: WaitingBytes,
     appending: bool,
-    /// Made by the first emitter that has to wait, and kept: one that waits on a discarded one waits forever.
+    /// Created by the first emitter that has to wait, and then kept: a replaced `Notify` would never wake its waiters.
     room: Option<Arc<Notify>>,
 }
 
@@ -178,7 +164,7 @@ impl Outbox {
         self.queue.is_empty() && !self.appending
     }
 
-    /// Whether more has to wait.
+    /// Whether emitters have to wait.
     fn is_full(&self, max_bytes: usize) -> bool {
         self.bytes >= max_bytes || self.waiting.is_too_much()
     }
@@ -193,7 +179,7 @@ impl Outbox {
         self.waiting.count(self.bytes);
     }
 
-    /// Lets those look again who wait for room.
+    /// Wakes the emitters that wait for room.
     pub(super) fn make_room(&self) {
         if let Some(room) = &self.room {
             room.notify_waiters();
@@ -202,7 +188,7 @@ impl Outbox {
 }
 
 impl Session {
-    /// Puts a message on the stream of its origin and waits while too much waits for the store.
+    /// Puts a message on the stream of its origin; waits while the outbox is full.
     ///
     /// # Cancel safety
     /// Either the message was queued or nothing happened.
@@ -224,7 +210,7 @@ impl Session {
                 }
                 Some(room) => {
                     let notified = room.notified();
-                    // The queue may have emptied between the lock and here; then nobody would wake us.
+                    // The queue may have emptied since the lock was released; then no notification would come.
                     if self.state.lock().outbox.is_full(self.inner.limits.max_unstored_bytes) {
                         notified.await;
                     }
@@ -233,7 +219,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::emit`], but never waits: for news that a session cannot hold up.
+    /// As [`Session::emit`], but fails instead of waiting: for notifications whose sender must not be delayed.
     pub(super) fn emit_now(self: &Arc<Self>, origin: &Origin, body: Bytes) -> Result<(), Error> {
         {
             let mut state = self.state.lock();
@@ -246,7 +232,7 @@ impl Session {
         Ok(())
     }
 
-    fn enqueue(&self, state: &mut State, origin: &Origin, body: Bytes) -> Result<(), Error> {
+    fn enqueue(&self, state: &mut SessionState, origin: &Origin, body: Bytes) -> Result<(), Error> {
         self.check_alive(state)?;
         if state.left {
             return Err(draining());
@@ -255,20 +241,20 @@ impl Session {
             return Err(too_large(body.len(), self.inner.limits.max_event_bytes));
         }
         let stream = match origin {
-            Origin::Session => StreamId::STANDALONE,
+            Origin::Unasked => StreamId::STANDALONE,
             Origin::Call { id, number } => {
                 let stream = self.stream_of(state, id, *number)?;
                 self.check_said(state, id, body.len())?;
                 stream
             }
         };
-        self.push(state, stream, body, Place::Middle);
+        self.push(state, stream, body, EntryPlace::Middle);
         Ok(())
     }
 
-    /// Counts what is sent about a request. A server that floods it is not stopped, but what comes beyond the budget is
-    /// dropped; the response is not counted and always comes.
-    fn check_said(&self, state: &mut State, id: &RequestId, bytes: usize) -> Result<(), Error> {
+    /// Counts the bytes that the server sends about a request. Messages beyond the budget are dropped, and the server
+    /// may go on. The response is not counted and is always delivered.
+    fn check_said(&self, state: &mut SessionState, id: &RequestId, bytes: usize) -> Result<(), Error> {
         let limit = self.inner.limits.max_call_event_bytes;
         let Some(call) = state.calls.get_mut(id) else { return Ok(()) };
         let before = call.said_bytes;
@@ -277,16 +263,16 @@ impl Session {
             return Ok(());
         }
         if before <= limit {
-            tracing::warn!(session = %self.label, request = ?id, method = %call.method, limit, "the server sends more about a request than it may; what follows is dropped");
+            tracing::warn!(session = %self.label, request = ?id, method = %call.method, limit, "the server has sent too many bytes about a request; further messages about it are dropped");
         }
         let message = "The server sends more about this request than it may";
         Err(Error::new(Reason::TooMuchHeld, message).with("limit", limit))
     }
 
-    /// The stream of a request in flight; the first message makes it one. The caller flushes.
+    /// The stream of a request in flight, which the first message creates. The caller flushes.
     pub(super) fn stream_of(
         &self,
-        state: &mut State,
+        state: &mut SessionState,
         id: &RequestId,
         number: u64,
     ) -> Result<StreamId, Error> {
@@ -304,25 +290,31 @@ impl Session {
         }
         self.inner.stir();
         let note = message::write_request(id, &call.method, call.params.as_ref());
-        self.begin_stream(state, fresh, Stream { open: 1, ..Stream::default() }, note);
+        self.begin_stream(state, fresh, EventStream { open: 1, ..EventStream::default() }, note);
         Ok(fresh)
     }
 
-    /// Makes a stream, and notes in the log what it is for. The caller flushes.
-    pub(super) fn begin_stream(&self, state: &mut State, id: StreamId, stream: Stream, note: Bytes) {
+    /// Creates a stream and queues its note. The caller flushes.
+    pub(super) fn begin_stream(
+        &self,
+        state: &mut SessionState,
+        id: StreamId,
+        stream: EventStream,
+        note: Bytes,
+    ) {
         state.next_stream = id.number() + 1;
         state.open_streams += 1;
         state.streams.insert(id, stream);
-        self.push(state, id, note, Place::Note);
+        self.push(state, id, note, EntryPlace::Note);
     }
 
-    pub(super) fn push(&self, state: &mut State, stream: StreamId, body: Bytes, place: Place) {
+    pub(super) fn push(&self, state: &mut SessionState, stream: StreamId, body: Bytes, place: EntryPlace) {
         state.outbox.add_bytes(body.len());
         state.streams.entry(stream).or_default().queued += 1;
         state.outbox.queue.push_back(NewEvent { stream, body, place, at: self.inner.clock.now() });
     }
 
-    /// Starts appending what is queued, unless somebody already does.
+    /// Appends the queued events, unless an append is already running.
     pub(super) fn flush(self: &Arc<Self>) {
         loop {
             let batch: Vec<NewEvent> = {
@@ -350,8 +342,8 @@ impl Session {
         }
     }
 
-    /// Runs a store operation: at once if it is ready at once, otherwise in a tracked task that also
-    /// flushes what was queued meanwhile. Returns whether it is already done.
+    /// Runs a store operation: in place if it is ready at once, otherwise in a tracked task that afterwards flushes the
+    /// events queued meanwhile. Returns whether it is already done.
     fn drive<T: Send + 'static>(
         self: &Arc<Self>,
         mut operation: Stored<T>,
@@ -373,8 +365,7 @@ impl Session {
         }
     }
 
-    /// Nobody knows whether a batch was written: looks for it in the log. Until that is known nothing else is
-    /// appended.
+    /// The result of an append is unknown: looks for the batch in the log. No other append starts until that is known.
     fn find_out(self: &Arc<Self>, batch: Vec<NewEvent>) {
         let session = Arc::clone(self);
         self.inner.tasks.spawn(async move {
@@ -392,15 +383,15 @@ impl Session {
             let last = self.state.lock().streams.get(&id).map_or(Position::START, |stream| stream.last);
             let mut found = self.inner.store.read(self.key, id, last, ALL).await?.events.into_iter();
             let own = batch.iter().enumerate().filter(|(_, event)| event.stream == id);
-            for (index, event) in own.filter(|(_, event)| event.place != Place::Note) {
+            for (index, event) in own.filter(|(_, event)| event.place != EntryPlace::Note) {
                 match found.next() {
                     Some(kept) if kept.body == event.body => positions[index] = kept.position,
                     _ => return Err(StoreError::Unknown),
                 }
             }
         }
-        // A batch is written whole or not at all, but one of notes alone has left nothing that is read.
-        let notes = batch.iter().filter(|event| event.place == Place::Note);
+        // A batch is written as a whole or not at all, but `read` returns no notes, so a batch of notes needs a survey.
+        let notes = batch.iter().filter(|event| event.place == EntryPlace::Note);
         let known = self.inner.store.survey(self.key).await?.streams;
         let seen = |id: StreamId| known.iter().any(|stream| stream.stream == id);
         if notes.map(|event| event.stream).any(|id| !seen(id)) {
@@ -419,7 +410,7 @@ impl Session {
         let positions = match outcome {
             Ok(positions) => {
                 state.unlogging = false;
-                let events = || batch.iter().filter(|event| event.place != Place::Note);
+                let events = || batch.iter().filter(|event| event.place != EntryPlace::Note);
                 state.kept.events += events().count();
                 state.kept.bytes += events().map(|event| event.body.len()).sum::<usize>();
                 if state.kept.oldest.is_none() {
@@ -429,11 +420,11 @@ impl Session {
                 positions.into_iter().map(Some).collect()
             }
             Err(error) => {
-                // The reader still gets the events, but without ids: nobody may resume after an event
-                // that is not in the log. A session that has just ended has no log any more.
+                // The reader still gets the events, but without ids: a client must not resume after an event that is
+                // not in the log. A session that has just ended no longer has a log.
                 if state.end.is_none() && !state.unlogging {
                     state.unlogging = true;
-                    tracing::error!(session = %self.label, %error, "could not log events; they cannot be resumed after");
+                    tracing::error!(session = %self.label, %error, "could not log events; clients cannot resume after them");
                 }
                 vec![None; batch.len()]
             }
@@ -453,20 +444,27 @@ impl Session {
         }
     }
 
-    /// Shows an event to the reader of its stream, or keeps what the log did not take.
-    fn deliver(&self, state: &mut State, event: NewEvent, position: Option<Position>, is_doubtful: bool) {
+    /// Shows an event to the reader of its stream. Without a reader, keeps an event that is not in the log.
+    fn deliver(
+        &self,
+        state: &mut SessionState,
+        event: NewEvent,
+        position: Option<Position>,
+        is_doubtful: bool,
+    ) {
         let Some(stream) = state.streams.get_mut(&event.stream) else { return };
         stream.queued -= 1;
-        if event.place == Place::Note {
+        if event.place == EntryPlace::Note {
             match position {
                 Some(_) => {
-                    (stream.known, stream.unwritten) = (Known::Yes, None);
+                    (stream.note_status, stream.unwritten) = (NoteStatus::Written, None);
                     self.inner.stir();
                 }
-                // The one before is there still.
-                None if stream.known == Known::Yes => stream.note_is_old = true,
+                // The previous note is still in the log.
+                None if stream.note_status == NoteStatus::Written => stream.note_is_old = true,
                 None => {
-                    stream.known = if is_doubtful { Known::Perhaps } else { Known::No };
+                    stream.note_status =
+                        if is_doubtful { NoteStatus::Doubtful } else { NoteStatus::Unwritten };
                     stream.unwritten = Some(event.body);
                 }
             }
@@ -482,7 +480,7 @@ impl Session {
 
     fn deliver_event(
         &self,
-        stream: &mut Stream,
+        stream: &mut EventStream,
         event: NewEvent,
         position: Option<Position>,
         is_doubtful: bool,
@@ -491,20 +489,21 @@ impl Session {
         if let Some(position) = position {
             stream.last = position;
         }
-        if event.place == Place::End {
+        if event.place == EntryPlace::End {
             stream.ended = true;
-            stream.unfinished = position.is_none() && matches!(stream.known, Known::Yes | Known::Perhaps);
+            stream.unfinished = position.is_none()
+                && matches!(stream.note_status, NoteStatus::Written | NoteStatus::Doubtful);
         }
         if event.body.is_empty() && position.is_none() {
-            // It only says that events are missing, or that the stream is complete, which is known now.
-            stream.is_missing |= event.place == Place::Middle;
+            // A mark for a gap or for the end of the stream; both are recorded now.
+            stream.is_missing |= event.place == EntryPlace::Middle;
             return stream.wake_reader();
         }
-        let tailed = Tailed { position, after, is_doubtful, body: event.body };
+        let tailed = TailEvent { position, after, is_doubtful, body: event.body };
         let max_events = self.inner.limits.max_tail_events;
         let missing = match &mut stream.reader {
-            Some(slot) => slot.take(tailed, max_events),
-            // What is in the log will be found there.
+            Some(attached) => attached.take(tailed, max_events),
+            // The next reader finds it in the log.
             None if position.is_some() => None,
             None => return stream.keep_unlogged(tailed, max_events),
         };
@@ -514,7 +513,7 @@ impl Session {
         stream.wake_reader();
     }
 
-    /// Brings the session's log within its bounds, unless that is under way or has just failed.
+    /// Trims the session's log to its limits, unless a trim is running or has just failed.
     pub(super) fn trim(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
@@ -536,11 +535,11 @@ impl Session {
         });
     }
 
-    fn trimmed(&self, kept: Kept) {
+    fn trimmed(&self, kept: KeptEvents) {
         let mut state = self.state.lock();
         state.trimming = false;
         state.kept = kept;
-        // A complete stream without events has nothing to resume; an open one stays.
+        // A complete stream whose events are all trimmed cannot be resumed; an open one stays.
         state.streams.retain(|_, stream| {
             !stream.ended
                 || stream.last > kept.trimmed
@@ -555,43 +554,43 @@ impl Session {
     }
 }
 
-impl Stream {
+impl EventStream {
     /// A stream as the log knows it.
     pub(super) fn of_log(last: Position, ended: bool) -> Self {
-        // Nobody knows what of it was read. Whoever does not say from where to go on is not told the whole of a
-        // stream that was complete.
+        // The log does not say how much was delivered. A complete stream counts as delivered, so that a client that
+        // names no position does not get all of it again.
         let delivered = if ended { last } else { Position::START };
-        Self { last, delivered, ended, known: Known::Yes, ..Self::default() }
+        Self { last, delivered, ended, note_status: NoteStatus::Written, ..Self::default() }
     }
 
-    /// Takes the next event out of the tail that is not in the log, if it came before the one at this position.
-    /// Everything up to `cursor` was given.
+    /// Takes the next unlogged event out of the tail, if it came before the event at `position`. The reader has
+    /// delivered everything up to `cursor`.
     pub(super) fn unlogged_before(&mut self, position: Position, cursor: Position) -> Option<Bytes> {
-        let slot = self.reader.as_mut()?;
-        let tail = &mut slot.tail;
+        let attached = self.reader.as_mut()?;
+        let tail = &mut attached.tail;
         while tail.front().is_some_and(|event| event.position.is_some_and(|given| given <= cursor)) {
             tail.pop_front();
         }
         let event = tail.pop_front_if(|event| event.position.is_none() && event.after < position)?;
-        slot.recount();
+        attached.recount();
         self.misses(event.after);
         Some(event.body)
     }
 
-    /// Whether the reader of that number is the stream's one reader.
+    /// Whether the reader with this number is the stream's reader.
     pub(super) fn is_read_by(&self, number: u64) -> bool {
-        self.reader.as_ref().is_some_and(|slot| slot.reader == number)
+        self.reader.as_ref().is_some_and(|attached| attached.number == number)
     }
 
     pub(super) fn wake_reader(&mut self) {
-        if let Some(waker) = self.reader.as_mut().and_then(|slot| slot.waker.take()) {
+        if let Some(waker) = self.reader.as_mut().and_then(|attached| attached.waker.take()) {
             waker.wake();
         }
     }
 }
 
-impl State {
-    /// Streams that wait for a response, and the standalone one if somebody listens to it.
+impl SessionState {
+    /// Number of streams that wait for a response, plus the standalone stream if it has a reader.
     pub(super) fn count_streams(&self) -> usize {
         let standalone = self.streams.get(&StreamId::STANDALONE);
         self.open_streams + usize::from(standalone.is_some_and(|stream| stream.reader.is_some()))

@@ -1,36 +1,36 @@
-//! What becomes of records that nobody comes back for: expired sessions are ended, tombstones are removed.
+//! Handles records past their deadline: ends expired sessions, deletes tombstones.
 //!
-//! The store lists what is due by its deadline; nothing else is looked at. How often does not matter to
-//! clients, because a record that is due counts as ended from that moment. At the start, sessions that an
-//! earlier process left are counted once, in the background.
+//! The store lists the records that are due; no others are read. The interval does not matter to clients, because a
+//! session counts as ended from its deadline on. At the start, the sessions of earlier processes are counted once, in
+//! the background.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::Principal;
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
-use crate::record::{End, Kept};
-use crate::session::sessions::Inner;
+use crate::record::{EndCause, StoredSession};
+use crate::session::sessions::SessionRuntime;
 use crate::take_back::is_due;
 
-/// When a record that cannot be read is tried again.
+/// Delay before an unreadable record is tried again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 
-/// How many records are handled at a time.
+/// Most records that are listed at a time.
 const PAGE: usize = 256;
 
 /// Runs until the runtime stops.
-pub(super) async fn run(inner: Arc<Inner>) {
+pub(super) async fn run(inner: Arc<SessionRuntime>) {
     let work = async {
         let limits = &inner.limits;
         let shortest = limits.idle_ttl.unwrap_or(limits.tombstone_ttl).min(limits.tombstone_ttl);
         let every = (shortest / 8).clamp(Duration::from_secs(1), Duration::from_secs(5 * 60));
         loop {
             if let Err(error) = count(&inner).await {
-                tracing::warn!(%error, "could not count the sessions in the store; going on later");
+                tracing::warn!(%error, "could not count the sessions in the store; will go on later");
             }
             if let Err(error) = sweep(&inner).await {
-                tracing::warn!(%error, "could not remove what has expired; trying again later");
+                tracing::warn!(%error, "could not remove expired records; will try again later");
             }
             tokio::time::sleep(every).await;
         }
@@ -41,18 +41,18 @@ pub(super) async fn run(inner: Arc<Inner>) {
     }
 }
 
-/// Counts the sessions that an earlier process left, once.
-async fn count(inner: &Inner) -> Result<(), StoreError> {
-    let owner_of = |record: &Record| match Kept::decode(&record.value) {
-        Ok(Kept::Session(session)) => {
+/// Counts the sessions of earlier processes, once.
+async fn count(inner: &SessionRuntime) -> Result<(), StoreError> {
+    let owner_of = |record: &Record| match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Session(session)) => {
             Some(session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named))
         }
         _ => None,
     };
-    inner.census.count(inner.store.as_ref(), Space::Session, owner_of).await
+    inner.counts.count(inner.store.as_ref(), Space::Session, owner_of).await
 }
 
-async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
+async fn sweep(inner: &Arc<SessionRuntime>) -> Result<(), StoreError> {
     loop {
         let now = inner.clock.now();
         let due = inner.store.expired(Space::Session, now, PAGE).await?;
@@ -62,11 +62,11 @@ async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
             let Some(_in_hand) = inner.avoided.take(key) else { continue };
             match handle(inner, key, version).await {
                 Ok(gone) => moved |= gone,
-                // One that cannot be dealt with does not hold up the others.
+                // A record that fails does not stop the others.
                 Err(error) => failed = Some(error),
             }
         }
-        // Without progress the same page would come again and again.
+        // Without progress the store would list the same page again.
         if full && moved {
             continue;
         }
@@ -74,30 +74,29 @@ async fn sweep(inner: &Arc<Inner>) -> Result<(), StoreError> {
     }
 }
 
-/// Deals with one record that is due; true if that took it off the list.
-async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+/// Handles one record that is due. Returns true if the record is no longer due.
+async fn handle(inner: &Arc<SessionRuntime>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
     if let Some(session) = inner.live.by_key(&key.key) {
-        // It looks after itself; only its record was not written for a while.
+        // The deadline queue checks sessions in memory; only the record is old.
         session.save(&mut session.state.lock());
         return Ok(false);
     }
     if inner.waking.contains(&key.key) {
         return Ok(false);
     }
-    // The list may be older than the record. Everything below is done to this version, or not at all.
+    // The record may have changed since it was listed. All writes below expect this version.
     let Some(record) = inner.store.get(key).await?.filter(|record| record.version == version) else {
         return Ok(false);
     };
     if !is_due(&record, inner.clock.now()) {
         return Ok(false);
     }
-    match Kept::decode(&record.value) {
-        Ok(Kept::Session(mut session)) => {
-            let due = crate::session::idle_ttl::due(&session, record.deadline, &inner.limits);
+    match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Session(mut session)) => {
+            let due = crate::settings::due(&session, record.deadline, &inner.limits);
             if due.is_none_or(|due| inner.clock.now() < due) {
-                // It was written with a shorter idle time than is in force now.
-                (session.ttl_ms, session.idle_ms) =
-                    crate::session::idle_ttl::IdleTtl::Default.noted(&inner.limits);
+                // The record was written with a shorter idle time than the one in force now.
+                (session.ttl_ms, session.idle_ms) = crate::settings::IdleTtl::Default.noted(&inner.limits);
                 return match inner.store.put(key, session.encode(), Expected::Version(version), due).await {
                     Ok(_) => Ok(true),
                     Err(StoreError::Conflict { .. }) => Ok(false),
@@ -105,10 +104,10 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
                 };
             }
             let dormant = crate::session::wake::Dormant { key: key.key, version, record: session };
-            inner.end_dormant(&dormant, End::Expired).await
+            inner.end_dormant(&dormant, EndCause::Expired).await
         }
-        Ok(Kept::Tombstone(_)) => {
-            // Its events went when it ended, unless the process did too at that very moment.
+        Ok(StoredSession::Tombstone(_)) => {
+            // The events were dropped at the end of the session, unless the process crashed at that moment.
             inner.store.drop_session(key.key).await?;
             match inner.store.delete(key, version).await {
                 Ok(()) => Ok(true),
@@ -118,7 +117,7 @@ async fn handle(inner: &Arc<Inner>, key: RecordKey, version: Version) -> Result<
         }
         Err(error) => {
             tracing::error!(session = ?key.key, %error, "a record that is due cannot be read; left as it is");
-            // Out of the way of those behind it, until it is looked at again.
+            // Postpone it, so that it does not block the records behind it.
             let later = inner.clock.now().after(UNREADABLE_AGAIN);
             match inner.store.put(key, record.value, Expected::Version(version), Some(later)).await {
                 Ok(_) => Ok(true),

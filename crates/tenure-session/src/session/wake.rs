@@ -1,9 +1,9 @@
-//! Waking a dormant session: a new link, the handshake replayed, everything as it was.
+//! Wakes a dormant session: opens a new link, replays the handshake and restores the state.
 //!
-//! A session is woken by the next request of its owner. Requests that come together wake it once: the first
-//! starts a task, the others wait for the same task, and it goes on when they all hang up. The record is
-//! written at the end with the version that was read at the beginning, so a session that was ended meanwhile
-//! is not brought back. If anything fails, the record stays as it was and the next request tries again.
+//! The owner's next request wakes the session. Wakes are single-flight: the first request starts a task, the others
+//! wait for it, and it goes on if they all disconnect. At the end the task writes the record with the version that it
+//! read at the start, so a session that was ended meanwhile does not come back. If a step fails, the record stays as it
+//! was and the next request tries again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,39 +17,38 @@ use tokio::sync::watch;
 
 use crate::backend::{Open, Opening};
 use crate::budget::Share;
-use crate::call::Fanout;
+use crate::call::{Fanout, Origin};
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{End, Kept, SessionRecord};
+use crate::record::{EndCause, SessionRecord, StoredSession};
 use crate::session::deadline::Due;
-use crate::session::drain::{Stage, draining};
+use crate::session::drain::{DrainStage, draining};
 use crate::session::event_id::EventSecret;
-use crate::session::idle_ttl::IdleTtl;
 use crate::session::link::not_started;
+use crate::session::live_session::{Session, SessionState, ended_error, unknown_error};
 use crate::session::phase::Phase;
 use crate::session::recover::{Reopened, Resumed};
-use crate::session::session::{Session, State, ended_error, unknown_error};
-use crate::session::sessions::{Inner, store_failed};
-use crate::session::settings::Settings;
-use crate::session::share::Held;
-use crate::session::stream::{Origin, Stream};
+use crate::session::sessions::{SessionRuntime, store_failed};
+use crate::session::share::SessionCharge;
+use crate::session::stream::EventStream;
+use crate::settings::{IdleTtl, Settings};
 
-/// How far stream numbers leap: more than a session begins between two syncs of a disk.
+/// How many stream numbers are skipped: more than a session uses between two syncs of a disk.
 const STREAM_LEAP: u32 = 1 << 10;
 
-/// What became of a wake; nothing until it is over.
-type Outcome = Option<Result<Arc<Session>, Arc<Error>>>;
+/// The result of a wake; `None` until it is done.
+type WakeOutcome = Option<Result<Arc<Session>, Arc<Error>>>;
 
 /// Sessions that are being woken.
 #[derive(Default)]
 pub(super) struct Waking(Mutex<HashMap<SessionKey, Flight, RandomState>>);
 
-/// One wake, and all who wait for it.
+/// One wake; all requests that wait for it share the receiver.
 struct Flight {
-    outcome: watch::Receiver<Outcome>,
-    /// The session was ended meanwhile, and must not rise.
-    doomed: Option<End>,
+    outcome: watch::Receiver<WakeOutcome>,
+    /// The session was ended meanwhile, so the wake must fail.
+    doomed: Option<EndCause>,
 }
 
 impl Waking {
@@ -61,28 +60,28 @@ impl Waking {
         self.0.lock().is_empty()
     }
 
-    /// Does something while no session can rise.
+    /// Runs `act` under the lock, so that no woken session enters the registry meanwhile.
     pub(super) fn meanwhile(&self, act: impl FnOnce()) {
         let _waking = self.0.lock();
         act();
     }
 }
 
-impl Inner {
-    /// The record of a session that was not in memory has been replaced by a tombstone. Should it be waking just
-    /// now, it does not rise; should it have risen since, it ends, and this is true.
-    pub(super) fn entombed(self: &Arc<Self>, key: &SessionKey, end: End) -> bool {
-        let risen = {
+impl SessionRuntime {
+    /// Called after a tombstone has replaced the record of a dormant session. A wake that is under way will fail. If
+    /// the session has been woken since, it ends, and this returns true.
+    pub(super) fn tombstone_written(self: &Arc<Self>, key: &SessionKey, end: EndCause) -> bool {
+        let woken = {
             let mut waking = self.waking.0.lock();
-            // First, because a session that has just risen is on the list for a moment longer.
-            let risen = self.live.by_key(key);
-            if let (None, Some(flight)) = (&risen, waking.get_mut(key)) {
+            // Check the registry first: a session that was just woken stays in `waking` for a moment.
+            let woken = self.live.by_key(key);
+            if let (None, Some(flight)) = (&woken, waking.get_mut(key)) {
                 flight.doomed = Some(end);
             }
-            risen
+            woken
         };
-        let Some(session) = risen else { return false };
-        // Its tombstone is there already; that another one is written over it does no harm.
+        let Some(session) = woken else { return false };
+        // This writes a second tombstone over the first one, which is harmless.
         drop(self.end(&session, end));
         true
     }
@@ -101,23 +100,23 @@ impl Dormant {
     }
 }
 
-/// Finds a session that was not in memory a moment ago.
+/// Finds a session that the registry did not have, and wakes it.
 pub(super) async fn find(
-    inner: &Arc<Inner>,
+    inner: &Arc<SessionRuntime>,
     id: SessionId,
     principal: &Principal,
     route: &Route,
     share: Option<Share>,
 ) -> Result<Arc<Session>, Error> {
-    // Before a task is started, so that ids that nobody has cost one look at the store.
+    // Check before starting a task, so that an unknown id costs only one read of the store.
     dormant(inner, id.key(), principal, route).await?;
-    if inner.stage() >= Stage::Holding {
+    if inner.stage() >= DrainStage::Holding {
         return Err(draining());
     }
     let mut outcome = match wake_once(inner, id, share) {
-        Found::Awake(session) if session.is_of(principal, route) => return Ok(session),
-        Found::Awake(_) => return Err(unknown_error()),
-        Found::Waking(outcome) => outcome,
+        WakeLookup::Awake(session) if session.is_of(principal, route) => return Ok(session),
+        WakeLookup::Awake(_) => return Err(unknown_error()),
+        WakeLookup::Waking(outcome) => outcome,
     };
     let done = outcome.wait_for(Option::is_some).await;
     match done.as_deref() {
@@ -128,9 +127,9 @@ pub(super) async fn find(
     }
 }
 
-/// A session of the caller's that is not in memory.
+/// Reads a dormant session of this principal.
 pub(super) async fn dormant(
-    inner: &Arc<Inner>,
+    inner: &Arc<SessionRuntime>,
     key: SessionKey,
     principal: &Principal,
     route: &Route,
@@ -138,22 +137,22 @@ pub(super) async fn dormant(
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Err(unknown_error()) };
     let (version, deadline) = (record.version, record.deadline);
-    match Kept::decode(&record.value) {
-        Ok(Kept::Tombstone(tombstone)) if tombstone.owner.as_deref() == principal.name() => {
+    match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Tombstone(tombstone)) if tombstone.owner.as_deref() == principal.name() => {
             Err(ended_error(tombstone.end))
         }
-        Ok(Kept::Session(record))
+        Ok(StoredSession::Session(record))
             if record.owner.as_deref() == principal.name() && record.route.as_deref() == route.name() =>
         {
-            let deadline = crate::session::idle_ttl::due(&record, deadline, &inner.limits);
+            let deadline = crate::settings::due(&record, deadline, &inner.limits);
             let dormant = Dormant { key, version, record };
-            // Who is being woken is in use, however long that takes.
+            // A session that is being woken is in use, however long that takes.
             if deadline.is_none_or(|deadline| inner.clock.now() < deadline) || inner.waking.contains(&key) {
                 return Ok(dormant);
             }
-            // The sweep has not come by yet. If the store fails, it will.
-            drop(inner.end_dormant(&dormant, End::Expired).await);
-            Err(ended_error(End::Expired))
+            // The sweep has not removed it yet. If the store fails here, the sweep does it later.
+            drop(inner.end_dormant(&dormant, EndCause::Expired).await);
+            Err(ended_error(EndCause::Expired))
         }
         Ok(_) => Err(unknown_error()),
         Err(error) => {
@@ -163,21 +162,23 @@ pub(super) async fn dormant(
     }
 }
 
-/// Any session that is not in memory, for operators.
-pub(super) async fn any_dormant(inner: &Inner, key: SessionKey) -> Result<Option<Dormant>, Error> {
+/// Reads a dormant session of any principal.
+pub(super) async fn any_dormant(inner: &SessionRuntime, key: SessionKey) -> Result<Option<Dormant>, Error> {
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Ok(None) };
-    Ok(match Kept::decode(&record.value) {
-        Ok(Kept::Session(session)) => Some(Dormant { key, version: record.version, record: session }),
+    Ok(match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Session(session)) => {
+            Some(Dormant { key, version: record.version, record: session })
+        }
         _ => None,
     })
 }
 
-/// What to tell somebody who found a session a moment ago that is over now.
-async fn how_it_ended(inner: &Inner, key: SessionKey) -> Error {
+/// The error for a session that ended after the caller had found it.
+async fn how_it_ended(inner: &SessionRuntime, key: SessionKey) -> Error {
     match inner.store.get(RecordKey::session(key)).await {
-        Ok(Some(record)) => match Kept::decode(&record.value) {
-            Ok(Kept::Tombstone(tombstone)) => ended_error(tombstone.end),
+        Ok(Some(record)) => match StoredSession::decode(&record.value) {
+            Ok(StoredSession::Tombstone(tombstone)) => ended_error(tombstone.end),
             _ => unknown_error(),
         },
         Ok(None) => unknown_error(),
@@ -185,28 +186,29 @@ async fn how_it_ended(inner: &Inner, key: SessionKey) -> Error {
     }
 }
 
-enum Found {
+/// A session found in the registry, or the wake to wait for.
+enum WakeLookup {
     Awake(Arc<Session>),
-    Waking(watch::Receiver<Outcome>),
+    Waking(watch::Receiver<WakeOutcome>),
 }
 
-fn wake_once(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Found {
+fn wake_once(inner: &Arc<SessionRuntime>, id: SessionId, share: Option<Share>) -> WakeLookup {
     let mut waking = inner.waking.0.lock();
-    // Looked at under the lock: a wake that was just over has put its session there before it left the list.
+    // Checked under the lock: a finished wake enters its session into the registry before it leaves `waking`.
     if let Some(session) = inner.live.get(&id) {
-        return Found::Awake(session);
+        return WakeLookup::Awake(session);
     }
     let key = id.key();
     if let Some(flight) = waking.get(&key) {
-        return Found::Waking(flight.outcome.clone());
+        return WakeLookup::Waking(flight.outcome.clone());
     }
     let (tell, outcome) = watch::channel(None);
     waking.insert(key, Flight { outcome: outcome.clone(), doomed: None });
-    let listed = Listed { inner: Arc::clone(inner), key };
+    let guard = WakingGuard { inner: Arc::clone(inner), key };
     inner.tasks.spawn(async move {
         let woken = tokio::select! {
-            woken = wake(&listed.inner, id, share) => woken,
-            () = listed.inner.stop.cancelled() => Err(draining()),
+            woken = wake(&guard.inner, id, share) => woken,
+            () = guard.inner.stop.cancelled() => Err(draining()),
         };
         let woken = woken.map_err(|error| {
             let is_of_client = matches!(
@@ -220,43 +222,47 @@ fn wake_once(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Found {
             }
             Arc::new(error)
         });
-        drop(listed);
+        drop(guard);
         tell.send_replace(Some(woken));
     });
-    Found::Waking(outcome)
+    WakeLookup::Waking(outcome)
 }
 
-/// Takes a session off the list when it is no longer being woken, also after a panic.
-struct Listed {
-    inner: Arc<Inner>,
+/// Removes a session from `waking` when its wake is done, also after a panic.
+struct WakingGuard {
+    inner: Arc<SessionRuntime>,
     key: SessionKey,
 }
 
-impl Drop for Listed {
+impl Drop for WakingGuard {
     fn drop(&mut self) {
         self.inner.waking.0.lock().remove(&self.key);
         self.inner.stir();
     }
 }
 
-async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result<Arc<Session>, Error> {
+async fn wake(
+    inner: &Arc<SessionRuntime>,
+    id: SessionId,
+    share: Option<Share>,
+) -> Result<Arc<Session>, Error> {
     let key = id.key();
     let Some(dormant) = any_dormant(inner, key).await? else { return Err(how_it_ended(inner, key).await) };
     let owner = dormant.owner();
     let record = &dormant.record;
     let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
-    // First, because a server that is known to be another one need not be started to be refused.
+    // First: if the server is known to be a different one, the wake is refused without starting it.
     inner.check_known_server(key, record)?;
     let revision =
         Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
-    // Before anything is claimed or started for it.
-    let held = share.map(|share| Held::take(&share, record.initialize.get().len())).transpose()?;
+    // Charge the client before the session is claimed and a server started.
+    let charge = share.map(|share| SessionCharge::take(&share, record.initialize.get().len())).transpose()?;
     let owned = inner.store.owner(key).await.map_err(store_failed)?;
     let last = owned.map(|(_, epoch)| epoch);
     let epoch = match inner.store.claim(key, inner.node, last).await {
         Ok(epoch) => epoch,
-        // Ended between the two looks: say how.
+        // The session ended between the two reads: say how.
         Err(StoreError::Fenced) => {
             if any_dormant(inner, key).await?.is_none() {
                 return Err(how_it_ended(inner, key).await);
@@ -267,24 +273,24 @@ async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result
     };
     let survey = inner.store.survey(key).await.map_err(store_failed)?;
     let initialize = RawJson::of(&record.initialize);
-    let mut state = State::new(initialize.clone(), revision, inner.census.seat_of(key, &owner));
-    state.is_held_by(held);
+    let mut state = SessionState::new(initialize.clone(), revision, inner.counts.guard_of(key, &owner));
+    state.charge_to(charge);
     state.phase = phase;
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
     state.settings = Settings { metadata: record.metadata.clone(), ttl: IdleTtl::of_ms(record.ttl_ms) };
-    // From the record too: a leap that was made at an earlier wake must not be undone where no stream followed it.
-    let told = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
-    state.next_stream = survey.next_stream.max(told).max(1);
+    // Also from the record: numbers skipped at an earlier wake stay skipped, even if no stream followed.
+    let recorded = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
+    state.next_stream = survey.next_stream.max(recorded).max(1);
     if owned.is_none_or(|(node, _)| node != inner.node) {
-        // A loss of power may have taken streams of the last process whose numbers a client was told. How far to
-        // leap differs from process to process, should the next one lose everything too.
+        // A power failure may have lost streams of the last process whose numbers a client knows. The number of skipped
+        // streams depends on the epoch, so that another loss does not lead to the same numbers.
         let width = u32::try_from((epoch.0 >> 20) & 0xff).unwrap_or(0) + 1;
         state.next_stream = state.next_stream.saturating_add(STREAM_LEAP * width);
     }
     state.kept = survey.kept;
     for known in &survey.streams {
-        state.streams.insert(known.stream, Stream::of_log(known.last, known.ended));
+        state.streams.insert(known.stream, EventStream::of_log(known.last, known.ended));
     }
     if let Some(standalone) = state.streams.get_mut(&StreamId::STANDALONE) {
         standalone.delivered = Position(record.delivered).min(standalone.last);
@@ -292,7 +298,7 @@ async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result
     let belongs = (owner, Route::from(record.route.as_deref()));
     let secret = record.event_secret.as_deref().and_then(EventSecret::parse);
     let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, Time(record.created), state);
-    let sleeper = Sleeper(Some(Arc::clone(&session)));
+    let guard = WakeGuard(Some(Arc::clone(&session)));
     let reopened = Reopened::read(&session, survey.streams).await.map_err(store_failed)?;
     let open = Open {
         params: initialize,
@@ -303,12 +309,12 @@ async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result
         fanout: Fanout::within(Arc::clone(&inner.hub), session.route.clone()),
     };
     let (result, answered) = inner.open_link(&session, open).await.map_err(not_started)?;
-    // Before anything of the session is told to the server.
+    // Check before the server learns anything about the session.
     inner.check_server(key, record, &result)?;
     if answered != revision {
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }
-    // Not earlier: a session whose server does not start sleeps on, and its requests are still held.
+    // Not earlier: if the server does not start, the session stays dormant and its requests stay held.
     Reopened::begin_held(&session, &reopened).await.map_err(store_failed)?;
     let changed = params::changed_lists(&RawJson::of(&record.initialize_result), &result);
     session.greet().await;
@@ -321,21 +327,21 @@ async fn wake(inner: &Arc<Inner>, id: SessionId, share: Option<Share>) -> Result
         inner.store.put(RecordKey::session(key), value, Expected::Version(dormant.version), deadline).await;
     match written {
         Ok(version) => session.state.lock().version = version,
-        // Ended while it was being woken: say how.
+        // The session ended during the wake: say how.
         Err(StoreError::Conflict { .. }) => {
             crate::session::wake::dormant(inner, key, &session.owner, &session.route).await?;
             return Err(broken("The session has changed while it was being woken; try again"));
         }
         Err(error) => return Err(store_failed(error)),
     }
-    let resumed = session.rise(reopened)?;
-    sleeper.woke();
+    let resumed = session.enter_registry(reopened)?;
+    guard.woke();
     session.catch_up(resumed, &changed, Time(dormant.record.last_used));
     Ok(session)
 }
 
 impl Session {
-    /// Tells the server what the client has said since `notifications/initialized`.
+    /// Sends the client's log level and subscriptions to a new server.
     pub(super) async fn greet(self: &Arc<Self>) {
         let (link, level, subscriptions) = {
             let state = self.state.lock();
@@ -356,15 +362,15 @@ impl Session {
         }
     }
 
-    /// Takes its place among the sessions in memory, unless it was ended meanwhile.
-    fn rise(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, Error> {
+    /// Puts the session into the registry, unless it was ended meanwhile.
+    fn enter_registry(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, Error> {
         let inner = &self.inner;
         let waking = inner.waking.0.lock();
         if let Some(end) = waking.get(&self.key).and_then(|flight| flight.doomed) {
             return Err(ended_error(end));
         }
-        // Under the lock that a stop takes when it leaves everything to the next process.
-        if inner.stage() == Stage::Left {
+        // Under the lock that `drain` takes when it leaves open requests to the next process.
+        if inner.stage() == DrainStage::Left {
             return Err(draining());
         }
         let resumed = {
@@ -372,7 +378,7 @@ impl Session {
             for uri in &state.subscriptions {
                 inner.watchers.add(uri, self.id);
             }
-            // An entry from during the handshake may have come up before the session was there.
+            // An entry from the handshake may have come up before the session was in the registry.
             if let Some(due) = state.due.take() {
                 inner.deadlines.remove(due, Due::Session(self.id));
             }
@@ -385,7 +391,7 @@ impl Session {
         Ok(resumed)
     }
 
-    /// Tells the client what it may have missed, and goes on with what was open.
+    /// Sends the notifications that the client may have missed, and resumes its open requests.
     fn catch_up(self: &Arc<Self>, resumed: Vec<Resumed>, changed: &[Method], slept: Time) {
         let inner = &self.inner;
         self.touch();
@@ -399,7 +405,7 @@ impl Session {
             for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
                 self.announce(message::write_notification(&method, None));
             }
-            // Nobody watched them meanwhile.
+            // No server reported updates while the session was dormant.
             for uri in subscriptions {
                 let params = RawJson::of(&serde_json::json!({ "uri": &*uri }));
                 self.announce(message::write_notification(&Method::ResourceUpdated, Some(&params)));
@@ -409,22 +415,22 @@ impl Session {
     }
 
     pub(super) fn announce(self: &Arc<Self>, body: bytes::Bytes) {
-        if let Err(error) = self.emit_now(&Origin::Session, body) {
-            tracing::debug!(session = %self.label, %error, "could not tell a woken session's client the news");
+        if let Err(error) = self.emit_now(&Origin::Unasked, body) {
+            tracing::debug!(session = %self.label, %error, "could not send a notification to the client of a woken session");
         }
     }
 }
 
-/// A session that is being woken; if that fails its server is let go and it sleeps on.
-struct Sleeper(Option<Arc<Session>>);
+/// A session during its wake. If the wake fails, drop closes its link, and the session stays dormant.
+struct WakeGuard(Option<Arc<Session>>);
 
-impl Sleeper {
+impl WakeGuard {
     fn woke(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Sleeper {
+impl Drop for WakeGuard {
     fn drop(&mut self) {
         let Some(session) = self.0.take() else { return };
         session.let_go();

@@ -1,7 +1,7 @@
-//! A state as it was found last, for whoever comes with the same name again and again.
+//! Caches the last use of a state, for a client that names the same state in every request.
 //!
-//! The store is asked every time, and says in which version the record is. What was made of the same version before is
-//! not made again.
+//! The store is asked every time, and returns the version of the record. If the cache has the same version, the record
+//! is not decoded again.
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use parking_lot::Mutex;
 use crate::id::Principal;
 use crate::port::clock::Time;
 use crate::port::store::{Record, Version};
-use crate::state::record::{Head, StateRecord, Unreadable, halves};
-use crate::state::state::{Seen, State};
+use crate::state::live_state::{SeenRecord, State};
+use crate::state::record::{StateHead, StateRecord, UnreadableState, halves};
 
-/// What is left of the last uses of a state.
+/// The cache of one state.
 #[derive(Default)]
-pub struct Last(Mutex<Left>);
+pub struct StateCache(Mutex<Left>);
 
 #[derive(Default)]
 struct Left {
-    head: Option<(Version, Arc<Head>)>,
-    /// One that nobody holds any more, without its data.
+    head: Option<(Version, Arc<StateHead>)>,
+    /// A state that is not in use, without its data.
     spare: Option<State>,
 }
 
-/// What a record is to one who has been here before.
+/// The result of reading a record through the cache.
 pub(super) enum Again {
-    /// The state of that owner, as it was left.
+    /// The cached state, ready to use.
     Spare(State),
-    /// What stands in the record.
-    Seen(Seen),
+    /// The record; its state has to be made anew.
+    Seen(SeenRecord),
 }
 
-impl std::fmt::Debug for Last {
+impl std::fmt::Debug for StateCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Last")
+        f.write_str("StateCache")
     }
 }
 
-impl Last {
+impl StateCache {
     /// Reads a record that was found at this time.
     ///
     /// # Errors
-    /// When it is none of a state's.
-    pub(super) fn read(&self, owner: &Principal, kept: &Record, now: Time) -> Result<Again, Unreadable> {
+    /// When it is not the record of a state.
+    pub(super) fn read(&self, owner: &Principal, kept: &Record, now: Time) -> Result<Again, UnreadableState> {
         let mut left = self.0.lock();
         if let Some((_, data)) = halves(&kept.value) {
             let data = || kept.value.slice_ref(data);
@@ -55,15 +55,15 @@ impl Last {
                 && *version == kept.version
             {
                 let record = StateRecord { head: Arc::clone(head), data: data() };
-                return Ok(Again::Seen(Seen { version: *version, record }));
+                return Ok(Again::Seen(SeenRecord { version: *version, record }));
             }
         }
         let record = StateRecord::decode(&kept.value)?;
         left.head = Some((kept.version, Arc::clone(&record.head)));
-        Ok(Again::Seen(Seen { version: kept.version, record }))
+        Ok(Again::Seen(SeenRecord { version: kept.version, record }))
     }
 
-    /// Takes back a state that was found here, unless somebody still holds it.
+    /// Puts a state back into the cache, unless a clone of it is still in use.
     pub fn give_back(&self, state: State) {
         if let Some(spare) = state.without_data() {
             self.0.lock().spare = Some(spare);

@@ -2,12 +2,12 @@
 
 use crate::port::clock::Time;
 
-/// A time as RFC 3339 in UTC, to the second, rounded down: a client may believe in it.
+/// A time as RFC 3339 in UTC, rounded down to the second, so that it never promises too much.
 pub fn date(time: Time) -> String {
     Date::of(time).as_str().to_owned()
 }
 
-/// The same without a buffer of its own, because it is written with every answer.
+/// The same without an allocation, because it is written with every answer.
 #[derive(Debug)]
 pub struct Date([u8; 20]);
 

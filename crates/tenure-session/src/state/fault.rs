@@ -1,4 +1,4 @@
-//! What can go wrong with a state.
+//! The errors of operations on states.
 
 use tenure_protocol::{Error, Reason};
 
@@ -9,9 +9,9 @@ use crate::port::store::StoreError;
 /// Why there is no state under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lost {
-    /// There never was one, or it is another's, or it was forgotten.
+    /// It never existed, belongs to another owner, or its tombstone has expired.
     NotFound,
-    /// Nobody used it for long, or it grew too old.
+    /// It was not used for too long, or became too old.
     Expired,
     /// Its owner deleted it.
     Deleted,
@@ -31,37 +31,37 @@ impl Lost {
     }
 }
 
-/// Why something could not be done with a state.
+/// Why an operation on a state failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not there.
+    /// There is no such state.
     #[error("the state is not there: {}", .0.reason().as_str())]
     Lost(Lost),
-    /// Somebody else changed it meanwhile.
+    /// Another caller changed it first.
     #[error("the state was changed by another: it is at edition {}", .0.0)]
     Conflict(Edition),
-    /// It would grow beyond what it may.
+    /// It would become larger than allowed.
     #[error("a state may have {limit} bytes, this one would have {bytes}")]
     TooLarge {
-        /// What it would have.
+        /// Its new size.
         bytes: usize,
-        /// What it may have.
+        /// The largest size allowed.
         limit: usize,
     },
-    /// What it holds does not fit the type it is read into.
+    /// Its data do not fit the type that they are read into.
     #[error("the state does not hold what is asked of it")]
     Shape(#[source] serde_json::Error),
-    /// There are as many as there may be.
+    /// A limit on states or their bytes is reached.
     #[error(transparent)]
     Full(Error),
-    /// The store could not do its work.
+    /// The store failed.
     #[error("the store failed")]
     Store(#[source] StoreError),
 }
 
 impl Fault {
-    /// There are as many bytes of states as there may be.
+    /// The error for a limit on bytes that is reached.
     pub(super) fn no_room(full: budget::Full) -> Self {
         let text = match full {
             budget::Full::OfPeer => {
@@ -75,7 +75,7 @@ impl Fault {
         Self::Full(Error::new(Reason::TooMuchHeld, text))
     }
 
-    /// The same as an error for the client, of no dialect in particular.
+    /// The error for the client, independent of the dialect.
     pub fn to_error(self) -> Error {
         match self {
             Self::Lost(lost) => Error::new(lost.reason(), "The state is gone"),

@@ -1,24 +1,25 @@
-//! A state on its way into the store. If its maker leaves before it hears of the state, the state is taken back.
+//! Writes a new state to the store. If its maker is dropped before it learns of the state, the state is taken back.
 
 use std::sync::Arc;
 
 use super::record::StateRecord;
-use super::states::{Inner, record_key};
-use crate::counts::Seat;
+use super::states::{StatesInner, record_key};
+use crate::counts::CountGuard;
 use crate::id::SessionKey;
 use crate::port::store::{Expected, StoreError};
-use crate::state::state::Seen;
-use crate::take_back::{Written, take_back};
+use crate::state::live_state::SeenRecord;
+use crate::take_back::{WriteOutcome, take_back};
 
-/// A state in the store that its maker has not heard of. Unless it is kept, it is taken back.
+/// A new state in the store that its maker does not know yet. If this is dropped without `kept`, the state is taken
+/// back.
 pub(super) struct Made {
-    inner: Arc<Inner>,
+    inner: Arc<StatesInner>,
     key: SessionKey,
-    made: Option<(Seen, Seat)>,
+    made: Option<(SeenRecord, CountGuard)>,
 }
 
-impl Inner {
-    /// Writes a new state. To be run to its end.
+impl StatesInner {
+    /// Writes a new state. Must run to its end.
     ///
     /// # Errors
     /// When the store fails.
@@ -26,39 +27,41 @@ impl Inner {
         self: Arc<Self>,
         key: SessionKey,
         mut record: StateRecord,
-        seat: Seat,
+        count_guard: CountGuard,
     ) -> Result<Made, StoreError> {
         match self.write(key, &mut record, Expected::Absent).await {
-            Ok(version) => Ok(Made { inner: self, key, made: Some((Seen { version, record }, seat)) }),
+            Ok(version) => {
+                Ok(Made { inner: self, key, made: Some((SeenRecord { version, record }, count_guard)) })
+            }
             Err(StoreError::Unknown) => {
-                self.take_back(key, Written::Perhaps(record.encode()), seat);
+                self.take_back(key, WriteOutcome::Perhaps(record.encode()), count_guard);
                 Err(StoreError::Unknown)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn take_back(self: &Arc<Self>, key: SessionKey, written: Written, seat: Seat) {
+    fn take_back(self: &Arc<Self>, key: SessionKey, written: WriteOutcome, count_guard: CountGuard) {
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
-            take_back(inner.store.as_ref(), record_key(key), written, seat, &inner.stop).await;
+            take_back(inner.store.as_ref(), record_key(key), written, count_guard, &inner.stop).await;
         });
     }
 }
 
 impl Made {
-    /// Its maker hears of it.
-    pub(super) fn kept(mut self) -> Seen {
-        let (seen, seat) = self.made.take().expect("it is given away once, with itself");
-        seat.keep();
+    /// The maker gets the state, so it stays.
+    pub(super) fn kept(mut self) -> SeenRecord {
+        let (seen, count_guard) = self.made.take().expect("it is given away once, with itself");
+        count_guard.keep();
         seen
     }
 }
 
 impl Drop for Made {
     fn drop(&mut self) {
-        if let Some((seen, seat)) = self.made.take() {
-            self.inner.take_back(self.key, Written::As(seen.version), seat);
+        if let Some((seen, count_guard)) = self.made.take() {
+            self.inner.take_back(self.key, WriteOutcome::As(seen.version), count_guard);
         }
     }
 }

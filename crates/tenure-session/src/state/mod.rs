@@ -1,31 +1,31 @@
-//! Application state that outlives connections: one record, owned by a principal, known by names.
+//! Application state that outlives connections: one record, owned by a principal, with two names.
 //!
-//! A client names a state by a data session's id in a cookie, a model names the same state by a handle among a
-//! tool's arguments; both names spell the same 128 bits, so whoever has one could write the other, and there is
-//! nothing to keep in step (`name`). Every change names the revision it saw. Using a state puts off its expiry;
-//! that is written down only now and then (`state`). An ended state leaves a tombstone (`record`).
+//! A client names a state by a data session's id in a cookie; a model names the same state by a handle in a tool's
+//! arguments. Both names encode the same 128 bits, so each can be computed from the other (`name`). Every change names
+//! the edition that it is based on. Using a state prolongs its life, but not every use is written to the store
+//! (`state`). An ended state leaves a tombstone (`record`).
 
-mod cache;
-mod date;
-mod fault;
-mod list;
-mod make;
-mod name;
-mod operate;
-mod record;
-mod sealed;
-mod state;
 mod states;
+mod live_state;
+mod record;
+mod name;
+mod make;
+mod cache;
+mod sealed;
+mod list;
+mod operate;
 mod sweep;
+mod fault;
+mod date;
 
-pub use cache::Last;
+pub use cache::StateCache;
 pub use date::Date;
 pub use date::date;
 pub use fault::{Fault, Lost};
-pub use list::{Listed, Page};
-pub use name::{Kind, StateId};
+pub use list::{StateInfo, StatePage};
+pub use live_state::State;
+pub use name::{StateId, StateKind};
 pub use operate::Resumed;
 pub use record::{About, Edition};
-pub use state::State;
 pub use states::Fetched;
 pub use states::{NewState, StateLimits, States};

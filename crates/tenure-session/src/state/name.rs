@@ -1,7 +1,7 @@
 //! The names of states: a data session's id, and a handle.
 //!
-//! Both are 128 random bits, written `sess-<32 hex digits>` and `<kind>_<22 characters of base64url>`. The store
-//! knows neither, only a hash of the bits and their owner, so that another's name leads nowhere.
+//! Both encode the same 128 random bits, as `sess-<32 hex digits>` and `<kind>_<22 characters of base64url>`. The key
+//! in the store is a hash of the bits and their owner, so that a name is useless to another principal.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use sha2::{Digest, Sha256};
 
 use crate::id::{Principal, SessionId, SessionKey};
 
-/// What the id of a data session begins with.
+/// The prefix of a data session's id.
 const COOKIE: &str = "sess-";
 
-/// How many bytes of a key tell the owner; the others tell the state.
+/// The bytes of a key that identify the owner; the other bytes identify the state.
 const OWNER_BYTES: usize = 6;
 
-/// What sort of state it is, such as `basket`. Handles begin with it.
+/// The kind of a state, such as `basket`. Handles begin with it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Kind(Box<str>);
+pub struct StateKind(Box<str>);
 
-impl Kind {
-    /// A kind of that name: up to 32 of `a-z`, `0-9` and `_`, the first a letter.
+impl StateKind {
+    /// A kind with this name: up to 32 characters of `a-z`, `0-9` and `_`, the first one a letter.
     pub fn new(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
@@ -52,18 +52,18 @@ impl StateId {
     }
 
     /// Reads a handle of that kind.
-    pub fn from_handle(kind: &Kind, text: &str) -> Option<Self> {
+    pub fn from_handle(kind: &StateKind, text: &str) -> Option<Self> {
         let bits = text.strip_prefix(kind.as_str())?.strip_prefix('_')?;
         Some(Self(URL_SAFE_NO_PAD.decode(bits).ok()?.try_into().ok()?))
     }
 
-    /// The id of a data session, for its owner alone.
+    /// The id of a data session. Only its owner may get it.
     pub fn cookie(&self) -> String {
         COOKIE.to_owned() + &SessionId::from_bytes(self.0).expose()
     }
 
-    /// The handle, for its owner alone.
-    pub fn handle(&self, kind: &Kind) -> String {
+    /// The handle. Only its owner may get it.
+    pub fn handle(&self, kind: &StateKind) -> String {
         format!("{}_{}", kind.as_str(), URL_SAFE_NO_PAD.encode(self.0))
     }
 
@@ -71,7 +71,7 @@ impl StateId {
         self.0
     }
 
-    /// The name under which stores know it: states of one owner lie together.
+    /// Its key in stores. Keys of one owner's states are adjacent.
     pub fn key(&self, owner: &Principal) -> SessionKey {
         let mut key = first_key(owner).to_bytes();
         let digest = Sha256::new()
@@ -85,7 +85,7 @@ impl StateId {
     }
 }
 
-/// Below every key of an owner's states.
+/// A key that is lower than the keys of all states of an owner.
 pub(super) fn first_key(owner: &Principal) -> SessionKey {
     let mut key = [0; 16];
     if let Some(name) = owner.name() {
@@ -95,7 +95,7 @@ pub(super) fn first_key(owner: &Principal) -> SessionKey {
     SessionKey::from_bytes(key)
 }
 
-/// Whether a key may be of that owner's.
+/// Whether a key may belong to a state of that owner.
 pub(super) fn is_of(key: &SessionKey, owner: &Principal) -> bool {
     key.as_bytes()[..OWNER_BYTES] == first_key(owner).as_bytes()[..OWNER_BYTES]
 }
@@ -112,22 +112,22 @@ mod tests {
 
     #[test]
     fn both_names_spell_the_same_state() {
-        let (kind, id) = (Kind::new("basket").unwrap(), StateId::random());
+        let (kind, id) = (StateKind::new("basket").unwrap(), StateId::random());
         assert_eq!(StateId::from_cookie(&id.cookie()), Some(id));
         assert_eq!(StateId::from_handle(&kind, &id.handle(&kind)), Some(id));
         assert_eq!(id.handle(&kind).len(), "basket_".len() + 22);
-        assert_eq!(StateId::from_handle(&Kind::new("bask").unwrap(), &id.handle(&kind)), None);
+        assert_eq!(StateId::from_handle(&StateKind::new("bask").unwrap(), &id.handle(&kind)), None);
     }
 
     #[test]
     fn what_is_not_a_name_is_none() {
-        let kind = Kind::new("basket").unwrap();
+        let kind = StateKind::new("basket").unwrap();
         for text in ["", "sess-", "sess-f1792e8e1bda", "basket_", "basket_AAAA", "sess-ZZ"] {
             assert_eq!(StateId::from_cookie(text), None, "{text}");
             assert_eq!(StateId::from_handle(&kind, text), None, "{text}");
         }
         for name in ["", "Basket", "9lives", "a-b", "a b", &"a".repeat(33)] {
-            assert_eq!(Kind::new(name), None, "{name}");
+            assert_eq!(StateKind::new(name), None, "{name}");
         }
     }
 

@@ -1,43 +1,43 @@
-//! What operators do with states, by the key that a list shows: whose a state is does not matter here, and its
-//! secret name is neither known nor needed.
+//! Operators' commands on states, by the key that a list shows. The owner is not checked here, and the secret id is not
+//! needed.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::fault::{Fault, Lost};
-use super::list::Listed;
+use super::list::StateInfo;
 use super::name::StateId;
 use super::states::States;
 use crate::id::SessionKey;
-use crate::state::state::State;
+use crate::state::live_state::State;
 
-/// What came of resuming a state.
+/// The outcome of resuming a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resumed {
-    /// It was alive; its expiry is put off.
+    /// It was alive; its life is prolonged.
     Alive,
-    /// It had expired and was still kept; it is back.
+    /// It had expired, and was revived.
     Recovered,
 }
 
 impl States {
-    /// A state however it stands, with what it holds. That does not count as a use.
+    /// A state, ended or not, with its data. This does not count as a use.
     ///
     /// # Errors
-    /// When the record makes no sense, or the store fails.
-    pub async fn look_at(&self, key: SessionKey) -> Result<Option<(Listed, Bytes)>, Fault> {
+    /// When the record cannot be read, or the store fails.
+    pub async fn look_at(&self, key: SessionKey) -> Result<Option<(StateInfo, Bytes)>, Fault> {
         let seen = self.0.read(key).await?;
         Ok(seen.map(|seen| (self.0.listed(key, &seen), seen.record.data)))
     }
 
-    /// Puts off the expiry of a state, and revives it if it expired for want of use and is still kept.
+    /// Prolongs the life of a state, and revives it if it expired because it was not used and is still kept.
     ///
     /// # Errors
-    /// When there is none, it has ended, or the store fails.
+    /// When there is no such state, it has ended, or the store fails.
     ///
     /// # Cancel safety
-    /// A write that was begun is finished.
+    /// A write that has begun is finished.
     pub async fn resume(&self, key: SessionKey) -> Result<Resumed, Fault> {
         let state = self.open(key).await?;
         let resumed = match state.standing() {
@@ -49,13 +49,13 @@ impl States {
         Ok(resumed)
     }
 
-    /// Empties a state. That does not count as a use.
+    /// Removes the data of a state. This does not count as a use.
     ///
     /// # Errors
-    /// When there is none, it is over, or the store fails.
+    /// When there is no such state, it is over, or the store fails.
     ///
     /// # Cancel safety
-    /// A write that was begun is finished.
+    /// A write that has begun is finished.
     pub async fn clear(&self, key: SessionKey) -> Result<(), Fault> {
         self.open(key).await?.clear().await
     }
@@ -63,18 +63,18 @@ impl States {
     /// Ends a state.
     ///
     /// # Errors
-    /// When there is none, it is over already, or the store fails.
+    /// When there is no such state, it is over already, or the store fails.
     ///
     /// # Cancel safety
-    /// A write that was begun is finished.
+    /// A write that has begun is finished.
     pub async fn revoke(&self, key: SessionKey) -> Result<(), Fault> {
         self.open(key).await?.revoke().await
     }
 
-    /// Makes another state of the same owner that begins with what this one holds.
+    /// Makes another state of the same owner with a copy of the data.
     ///
     /// # Errors
-    /// When there is none, it is over, a limit is reached, or the store fails.
+    /// When there is no such state, it is over, a limit is reached, or the store fails.
     ///
     /// # Cancel safety
     /// As for [`States::create`].
@@ -84,7 +84,7 @@ impl States {
 
     async fn open(&self, key: SessionKey) -> Result<State, Fault> {
         let seen = self.0.read(key).await?.ok_or(Fault::Lost(Lost::NotFound))?;
-        // The name stays in here.
+        // The real id is not known. A random one serves, because it is not given to any caller.
         Ok(State::new(Arc::clone(&self.0), StateId::random(), key, seen, self.now()))
     }
 }

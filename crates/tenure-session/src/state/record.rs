@@ -1,9 +1,9 @@
-//! What a store keeps of a state: a head, and its data as they are.
+//! The record of a state: a head, and its data unchanged.
 //!
-//! Bytes: the format (1), the length of the head (4), the head, the data; numbers are big endian. The head is read
-//! with every request that names a state, so it is not JSON: numbers first, then texts, each with its length before
-//! it, then what was added later. A reader takes any head whose format it knows and passes over what it does not know behind
-//! what it does; a writer that does not know it leaves it out.
+//! Layout: the format (1 byte), the length of the head (4 bytes), the head, the data; numbers are big endian. The head
+//! is read with every request that names a state, so it is not JSON: first numbers, then texts, each prefixed with its
+//! length, then fields that later versions added. A reader accepts any head whose format it knows, and ignores unknown
+//! fields at the end; when it writes the record, it leaves them out.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,77 +13,78 @@ use serde_json::value::RawValue;
 
 use super::fault::Lost;
 use crate::budget::Peer;
-use crate::counts::{Entry, Weight};
+use crate::counts::{CountedRecord, Weight};
 use crate::id::Principal;
 use crate::port::clock::Time;
-use crate::record::End;
+use crate::record::EndCause;
 
 const FORMAT: u8 = 1;
 
-/// The length of a text that is not there.
+/// The length field of a missing text.
 const ABSENT: u32 = u32::MAX;
 
 /// How often a state's data were changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Edition(pub u64);
 
-/// What its client said of a state when it was made.
+/// The description that a client gave a state when it made it.
 #[derive(Debug, Clone, Default)]
 pub struct About {
     /// A name for people.
     pub label: Option<String>,
-    /// Anything, as it was sent.
+    /// Any JSON, as the client sent it.
     pub data: Option<Box<RawValue>>,
 }
 
 /// Everything about a state but its data.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
+pub(super) struct StateHead {
     /// `None` for anonymous.
     pub(super) owner: Option<String>,
     pub(super) kind: Box<str>,
-    /// The id itself, for owners who must prove who they are: so that they can be told what is theirs.
+    /// The id itself, only for authenticated owners, so that they can list their states.
     pub(super) id: Option<String>,
     pub(super) about: About,
     pub(super) created: u64,
-    /// When it was last used, as far as that was written down.
+    /// When it was last used, as far as the store knows.
     pub(super) used: u64,
-    /// It expires if nobody uses it for so many milliseconds; `None`: never.
+    /// It expires if it is not used for this many milliseconds; `None`: never.
     pub(super) idle_ms: Option<u64>,
-    /// When it expires if nobody uses it.
+    /// When it expires if it is not used.
     pub(super) expires: Option<u64>,
     /// When it expires, used or not.
     pub(super) ends: Option<u64>,
     pub(super) edition: Edition,
-    /// Tells one write from another, so that a writer that lost its answer can tell whether it came through.
+    /// A random number for each write. A writer that did not get the store's answer can check whether its write
+    /// happened.
     pub(super) stamp: u64,
-    /// It has ended, and this is its tombstone.
-    pub(super) end: Option<End>,
-    /// Whose share of the store it takes: of the one that made it, whoever uses it. It is written down, so that it is still
-    /// known after a restart.
+    /// Set if the state has ended; the record is then a tombstone.
+    pub(super) end: Option<EndCause>,
+    /// The peer that its bytes count for: the one that made it. It is part of the record, so that it is known after a
+    /// restart.
     pub(super) peer: Peer,
 }
 
-/// What a head takes beside its texts.
+/// The size of a head without its texts.
 const HEAD_BYTES: usize = 1 + 4 * 8 + 3 * 8 + 5 * 4 + 1;
 
 /// A record as it is kept.
 #[derive(Debug, Clone)]
 pub(super) struct StateRecord {
-    pub(super) head: Arc<Head>,
+    pub(super) head: Arc<StateHead>,
     pub(super) data: Bytes,
 }
 
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unreadable {
+pub(super) enum UnreadableState {
     #[error("state format {0} is newer than {FORMAT}, the newest this version reads")]
     Newer(u8),
     #[error("not the record of a state")]
     Broken,
 }
 
-impl Head {
+impl StateHead {
     pub(super) fn new(owner: Option<&str>, kind: &str, about: About, now: Time) -> Self {
         Self {
             owner: owner.map(str::to_owned),
@@ -102,12 +103,12 @@ impl Head {
         }
     }
 
-    /// How it stands at that time.
+    /// Whether it is alive at that time.
     pub(super) fn standing(&self, now: Time) -> Result<(), Lost> {
         match self.end {
-            Some(End::Deleted) => Err(Lost::Deleted),
-            Some(End::Revoked) => Err(Lost::Revoked),
-            Some(End::Expired) => Err(Lost::Expired),
+            Some(EndCause::Deleted) => Err(Lost::Deleted),
+            Some(EndCause::Revoked) => Err(Lost::Revoked),
+            Some(EndCause::Expired) => Err(Lost::Expired),
             None if self.is_too_old(now) || self.expires.is_some_and(|at| at <= now.0) => Err(Lost::Expired),
             None => Ok(()),
         }
@@ -118,33 +119,33 @@ impl Head {
     }
 }
 
-/// The head of a record, as it is written, and the data.
+/// Splits a record into its encoded head and its data.
 pub(super) fn halves(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)
 }
 
 impl StateRecord {
-    /// The head, to be changed.
-    pub(super) fn head_mut(&mut self) -> &mut Head {
+    /// The head, for changes.
+    pub(super) fn head_mut(&mut self) -> &mut StateHead {
         Arc::make_mut(&mut self.head)
     }
 
-    /// What it takes in the store, and whose share that comes from.
+    /// Its size in the store, and the peer that it counts for.
     pub(super) fn weight(&self) -> Weight {
         Weight { peer: self.head.peer, bytes: self.bytes() }
     }
 
     /// How it is counted.
-    pub(super) fn entry(&self) -> Entry {
+    pub(super) fn entry(&self) -> CountedRecord {
         let is_over = self.head.end.is_some();
         let owner = || self.head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
-        Entry { principal: (!is_over).then(owner), weight: self.weight() }
+        CountedRecord { principal: (!is_over).then(owner), weight: self.weight() }
     }
 
-    /// How long it is when it is written.
+    /// Its encoded length.
     fn bytes(&self) -> usize {
-        let Head { owner, kind, id, about, peer, .. } = &*self.head;
+        let StateHead { owner, kind, id, about, peer, .. } = &*self.head;
         let said = about.data.as_ref().map(|data| data.get());
         let texts = [Some(&**kind), owner.as_deref(), id.as_deref(), about.label.as_deref(), said];
         let texts: usize = texts.into_iter().flatten().map(str::len).sum();
@@ -152,16 +153,29 @@ impl StateRecord {
     }
 
     pub(super) fn encode(&self) -> Bytes {
-        let Head { owner, kind, id, about, created, used, idle_ms, expires, ends, edition, stamp, end, peer } =
-            &*self.head;
+        let StateHead {
+            owner,
+            kind,
+            id,
+            about,
+            created,
+            used,
+            idle_ms,
+            expires,
+            ends,
+            edition,
+            stamp,
+            end,
+            peer,
+        } = &*self.head;
         let mut bytes = BytesMut::with_capacity(160 + self.data.len());
         bytes.put_u8(FORMAT);
         bytes.put_u32(0);
         bytes.put_u8(match end {
             None => 0,
-            Some(End::Deleted) => 1,
-            Some(End::Expired) => 2,
-            Some(End::Revoked) => 3,
+            Some(EndCause::Deleted) => 1,
+            Some(EndCause::Expired) => 2,
+            Some(EndCause::Revoked) => 3,
         });
         for number in [*created, *used, edition.0, *stamp] {
             bytes.put_u64(number);
@@ -183,11 +197,11 @@ impl StateRecord {
         bytes.freeze()
     }
 
-    pub(super) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, UnreadableState> {
         match bytes.first() {
-            Some(&FORMAT) => Self::decode_body(bytes).ok_or(Unreadable::Broken),
-            Some(newer) if *newer > FORMAT && *newer < b' ' => Err(Unreadable::Newer(*newer)),
-            _ => Err(Unreadable::Broken),
+            Some(&FORMAT) => Self::decode_body(bytes).ok_or(UnreadableState::Broken),
+            Some(newer) if *newer > FORMAT && *newer < b' ' => Err(UnreadableState::Newer(*newer)),
+            _ => Err(UnreadableState::Broken),
         }
     }
 
@@ -196,9 +210,9 @@ impl StateRecord {
         let mut from = Fields(head);
         let end = match from.take::<1>()?[0] {
             0 => None,
-            1 => Some(End::Deleted),
-            2 => Some(End::Expired),
-            3 => Some(End::Revoked),
+            1 => Some(EndCause::Deleted),
+            2 => Some(EndCause::Expired),
+            3 => Some(EndCause::Revoked),
             _ => return None,
         };
         let (created, used, edition, stamp) =
@@ -209,7 +223,7 @@ impl StateRecord {
         let said = from.text()?.map(|text| RawValue::from_string(text.to_owned()));
         // Earlier versions did not write it.
         let peer = from.peer().unwrap_or(Peer::UNKNOWN);
-        let head = Head {
+        let head = StateHead {
             owner: owner.map(str::to_owned),
             kind,
             id: id.map(str::to_owned),
@@ -228,7 +242,7 @@ impl StateRecord {
     }
 }
 
-/// An address of IPv4, a network of IPv6, or nothing.
+/// The IPv4 address, the IPv6 network, or no bytes.
 fn peer_bytes(peer: Peer) -> ([u8; 8], usize) {
     let mut bytes = [0; 8];
     let length = match peer.address() {
@@ -245,7 +259,7 @@ fn peer_bytes(peer: Peer) -> ([u8; 8], usize) {
     (bytes, length)
 }
 
-/// What is left of a head to be read.
+/// The unread rest of a head.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -295,7 +309,7 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was() {
         let about = About { label: Some("notes".into()), data: serde_json::from_str("{\n\"a\": 1.50}").ok() };
-        let mut head = Head::new(Some("ann"), "basket", about, Time(7));
+        let mut head = StateHead::new(Some("ann"), "basket", about, Time(7));
         head.expires = Some(9);
         let record = StateRecord { head: head.into(), data: Bytes::from_static(b"\x00\xffraw") };
         let read = StateRecord::decode(&record.encode()).unwrap();
@@ -304,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_newer_writer_with_the_same_format_may_add_to_the_head() {
-        let head = Head::new(None, "k", About::default(), Time(1));
+        let head = StateHead::new(None, "k", About::default(), Time(1));
         let bytes = StateRecord { head: head.into(), data: Bytes::new() }.encode();
         let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) + 4;
         let bytes = [&bytes[..1], &length.to_be_bytes(), &bytes[5..], b"more", b"data"].concat();
@@ -317,12 +331,12 @@ mod tests {
         for address in [None, Some("10.0.0.7"), Some("2001:db8:1:2::")] {
             let peer = address.map_or(Peer::UNKNOWN, |address| Peer::at(address.parse().unwrap()));
             let about = About { label: Some("notes".into()), data: serde_json::from_str("[1]").ok() };
-            let head = Head { peer, ..Head::new(Some("ann"), "basket", about, Time(7)) };
+            let head = StateHead { peer, ..StateHead::new(Some("ann"), "basket", about, Time(7)) };
             let record = StateRecord { head: head.into(), data: Bytes::from_static(b"data") };
             let bytes = record.encode();
             assert_eq!((record.bytes(), record.weight().peer), (bytes.len(), peer));
             assert_eq!(StateRecord::decode(&bytes).unwrap().head.peer, peer);
-            // As earlier versions wrote it: nothing stands behind the texts.
+            // As earlier versions wrote it: the head ends after the texts.
             let added = 1 + peer_bytes(peer).1;
             let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) - added as u32;
             let head = &bytes[5..5 + length as usize];
@@ -338,7 +352,7 @@ mod tests {
         let error = StateRecord::decode(&Bytes::from_static(b"\x02anything")).unwrap_err();
         assert_eq!(error.to_string(), "state format 2 is newer than 1, the newest this version reads");
         let whole = StateRecord {
-            head: Head::new(Some("ann"), "basket", About::default(), Time(7)).into(),
+            head: StateHead::new(Some("ann"), "basket", About::default(), Time(7)).into(),
             data: Bytes::new(),
         };
         let whole = whole.encode();
@@ -346,7 +360,7 @@ mod tests {
             assert!(StateRecord::decode(&whole.slice(..cut)).is_err(), "cut at {cut}");
         }
         for broken in [&b"{}"[..], b"\x01\xff\xff\xff\xff", b"\x01\0\0\0\x01\x09"] {
-            assert!(matches!(StateRecord::decode(&Bytes::from_static(broken)), Err(Unreadable::Broken)));
+            assert!(matches!(StateRecord::decode(&Bytes::from_static(broken)), Err(UnreadableState::Broken)));
         }
     }
 }

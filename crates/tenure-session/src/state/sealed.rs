@@ -1,9 +1,9 @@
-//! A state that its client carries: sealed, so that it can neither be read nor changed, and bound to its owner and
-//! its name.
+//! A state that its client carries: sealed, so that the client can neither read nor change it, and bound to its owner
+//! and its id.
 //!
-//! What the store has always counts. Only when the store knows nothing of a name, not even how it ended, is the
-//! state put back from what the client carries. The end of a state is remembered for longer than anything that is
-//! carried is good for, so nothing that ended comes back this way.
+//! The record in the store always takes precedence. Only if the store has no record of the id, not even a tombstone,
+//! is the state restored from the client's copy. A tombstone is kept longer than such a copy is valid, so an ended
+//! state is never restored.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::id::Principal;
 use crate::port::seal::Seal;
 use crate::port::store::StoreError;
 use crate::state::fault::{Fault, Lost};
+use crate::state::live_state::State;
 use crate::state::make::Made;
 use crate::state::name::StateId;
 use crate::state::record::StateRecord;
-use crate::state::state::State;
 use crate::state::states::States;
 
 fn bound(owner: &Principal, id: StateId) -> Vec<u8> {
@@ -28,14 +28,15 @@ fn bound(owner: &Principal, id: StateId) -> Vec<u8> {
 }
 
 impl State {
-    /// The state as its client carries it; `None` if that takes more than so many bytes.
+    /// The sealed copy for the client; `None` if it is larger than `max_bytes`.
     pub fn carried(&self, seal: &dyn Seal, max_bytes: usize) -> Option<String> {
         let (mut record, owner, seen_at) = self.for_carrying();
-        // A third more in base64.
+        // Base64 makes it a third larger.
         if record.data.len() / 3 * 4 > max_bytes {
             return None;
         }
-        // From when it was seen alive: should it have been ended since, that is remembered for longer.
+        // Counted from when the state was last seen alive: if it has ended since, its tombstone is kept longer than
+        // this.
         let good_until = seen_at.after(self.tombstone_ttl()).0;
         record.head_mut().expires = Some(record.head.expires.map_or(good_until, |at| at.min(good_until)));
         let sealed = seal.seal(&bound(&owner, self.id()), &record.encode())?;
@@ -45,10 +46,10 @@ impl State {
 }
 
 impl States {
-    /// Puts a state back that its client carries, if the store knows nothing of it. It takes the share of this peer.
+    /// Restores a state from the client's sealed copy, if the store has no record of it. Its bytes count for this peer.
     ///
     /// # Cancel safety
-    /// A write that was begun is finished: the client carries the name, and finds the state with its next request.
+    /// A write that has begun is finished: the client has the id, and finds the state with its next request.
     pub async fn restore(
         &self,
         owner: &Principal,
@@ -69,15 +70,15 @@ impl States {
         inner.prolong(record.head_mut(), now);
         record.head_mut().peer = peer;
         let key = id.key(owner);
-        let seat = self.seat(key, owner, &record)?;
-        let making = Arc::clone(inner).make(key, record, seat);
+        let count_guard = self.count_guard(key, owner, &record)?;
+        let making = Arc::clone(inner).make(key, record, count_guard);
         match finish(&inner.tasks, async move { making.await.map(Made::kept) }).await {
             Ok(seen) => {
                 let state = State::new(Arc::clone(inner), id, key, seen, now);
-                tracing::debug!(state = %state.label(), "a state was put back from what its client carries");
+                tracing::debug!(state = %state.label(), "a state was restored from its client's copy");
                 Ok(state)
             }
-            // Another request was first, or it has ended meanwhile.
+            // Another request was faster, or the state has ended in the meantime.
             Err(StoreError::Conflict { .. }) => self.find(owner, id).await,
             Err(error) => Err(error.into()),
         }

@@ -1,4 +1,6 @@
-//! All states: made, found, recovered.
+//! Owns all states of a store: makes, finds and recovers them.
+//!
+//! In: an owner and the id of a state. Out: a [`State`], or a [`Fault`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, Lost};
-use super::name::{Kind, StateId};
-use super::record::{About, Head, StateRecord, Unreadable};
+use super::name::{StateId, StateKind};
+use super::record::{About, StateHead, StateRecord, UnreadableState};
 use super::sweep;
 use crate::budget::{Budget, Peer};
-use crate::counts::{Census, Full, Seat};
+use crate::counts::{CountGuard, Full, RecordCounter};
 use crate::finish::finish;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
-use crate::state::cache::{Again, Last};
-use crate::state::state::{Seen, State};
+use crate::state::cache::{Again, StateCache};
+use crate::state::live_state::{SeenRecord, State};
 use crate::supervise::{Avoided, Loops};
 
 /// How long a stop waits for writes that are under way.
@@ -28,21 +30,21 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Every bound and timeout of states.
 #[derive(Clone, Debug)]
 pub struct StateLimits {
-    /// A state that nobody uses for this long expires. `None`: never.
+    /// A state that is not used for this long expires. `None`: never.
     pub idle_ttl: Option<Duration>,
     /// A state expires at this age, used or not. `None`: never.
     pub max_lifetime: Option<Duration>,
-    /// How long a state that expired for want of use can be recovered.
+    /// How long a state that expired because it was not used can be recovered.
     pub retention: Duration,
-    /// How long the end of a state is remembered.
+    /// How long the tombstone of a state is kept.
     pub tombstone_ttl: Duration,
     /// The most data one state may hold.
     pub max_bytes: usize,
-    /// The most that a client may say of a state when it makes it.
+    /// The most bytes of a client's description of a new state.
     pub max_about_bytes: usize,
-    /// States in all.
+    /// The most states.
     pub max_states: usize,
-    /// States of one principal.
+    /// The most states of one principal.
     pub max_states_per_principal: usize,
 }
 
@@ -64,23 +66,23 @@ impl Default for StateLimits {
 /// A state to be made.
 #[derive(Clone, Debug)]
 pub struct NewState {
-    /// What sort it is.
-    pub kind: Kind,
-    /// What its maker says of it.
+    /// Its kind.
+    pub kind: StateKind,
+    /// The description from its maker.
     pub about: About,
-    /// What it holds.
+    /// Its first data.
     pub data: Bytes,
-    /// When it expires if nobody uses it, if not as the limits say.
+    /// Its own idle time; `None` for that of the limits.
     pub idle_ttl: Option<Duration>,
-    /// When it expires used or not, if not as the limits say.
+    /// Its own longest life, used or not; `None` for that of the limits.
     pub max_lifetime: Option<Duration>,
-    /// Whose share of the store it takes.
+    /// The peer that its bytes count for.
     pub peer: Peer,
 }
 
 impl NewState {
-    /// A state that holds nothing.
-    pub fn of(kind: Kind) -> Self {
+    /// A state without data.
+    pub fn of(kind: StateKind) -> Self {
         Self {
             kind,
             about: About::default(),
@@ -94,34 +96,34 @@ impl NewState {
 
 /// All states of a store. Cheap to clone.
 #[derive(Clone)]
-pub struct States(pub(super) Arc<Inner>);
+pub struct States(pub(super) Arc<StatesInner>);
 
-pub(super) struct Inner {
+pub(super) struct StatesInner {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: StateLimits,
-    pub(super) census: Arc<Census>,
+    pub(super) counts: Arc<RecordCounter>,
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
     loops: Loops,
-    /// Records that the sweep panicked at.
+    /// Records at which the sweep panicked.
     pub(super) avoided: Avoided<RecordKey>,
 }
 
 impl States {
-    /// Starts to keep states, as many bytes of them as there are. Must be called within a tokio runtime.
+    /// Starts to keep states, without a limit on their bytes in all. Must be called within a tokio runtime.
     pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
         Self::start_within(store, clock, limits, Budget::default())
     }
 
-    /// Starts to keep states whose bytes come out of this account. Must be called within a tokio runtime.
+    /// Starts to keep states whose bytes count in this budget. Must be called within a tokio runtime.
     pub fn start_within(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         limits: StateLimits,
         budget: Budget,
     ) -> Self {
-        let states = Self::over(store, clock, limits, Census::within(budget));
+        let states = Self::over(store, clock, limits, RecordCounter::within(budget));
         let inner = Arc::clone(&states.0);
         let (loops, stop) = (&states.0.loops, inner.stop.clone());
         let sweep = move || sweep::run(Arc::clone(&inner));
@@ -129,29 +131,34 @@ impl States {
         states
     }
 
-    /// States with nothing that runs in the background: none is removed, and those that are there are not counted,
-    /// so that neither [`States::count`] nor the limits know of them. For a look into a store that no server has.
+    /// States without background loops: no state is removed, and existing states are not counted, neither by
+    /// [`States::count`] nor for the limits. For commands that read a store which no server uses.
     pub fn at_rest(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits) -> Self {
-        Self::over(store, clock, limits, Census::default())
+        Self::over(store, clock, limits, RecordCounter::default())
     }
 
-    fn over(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: StateLimits, census: Census) -> Self {
+    fn over(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        limits: StateLimits,
+        counts: RecordCounter,
+    ) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (census, loops, avoided) = (Arc::new(census), Loops::default(), Avoided::default());
-        Self(Arc::new(Inner { store, clock, limits, census, stop, tasks, loops, avoided }))
+        let (counts, loops, avoided) = (Arc::new(counts), Loops::default(), Avoided::default());
+        Self(Arc::new(StatesInner { store, clock, limits, counts, stop, tasks, loops, avoided }))
     }
 
-    /// Stops what runs in the background; the states stay where they are. A store that does not answer is left to the
-    /// end of the process.
+    /// Stops the background tasks; the states stay in the store. It does not wait for a store that does not answer in
+    /// time.
     pub async fn stop(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
         if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
-            tracing::warn!(writes = self.0.tasks.len(), "the store of states did not answer before the end");
+            tracing::warn!(writes = self.0.tasks.len(), "writes of states did not finish before the stop");
         }
     }
 
-    /// What runs in the background.
+    /// The background loops.
     pub fn loops(&self) -> &Loops {
         &self.0.loops
     }
@@ -161,9 +168,9 @@ impl States {
         &self.0.limits
     }
 
-    /// How many there are.
+    /// The number of states.
     pub fn count(&self) -> usize {
-        self.0.census.total()
+        self.0.counts.total()
     }
 
     /// Makes a state.
@@ -172,8 +179,7 @@ impl States {
     /// When a limit is reached or the store fails.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it leaves nothing behind: a write that was begun is finished and taken back in the
-    /// background.
+    /// If it is dropped early, no state remains: a write that has begun is finished and taken back in the background.
     pub async fn create(&self, owner: &Principal, new: NewState) -> Result<State, Fault> {
         let inner = &self.0;
         inner.check_size(new.data.len())?;
@@ -184,32 +190,32 @@ impl States {
         }
         let now = inner.clock.now();
         let id = StateId::random();
-        let mut head = Head::new(owner.name(), new.kind.as_str(), new.about, now);
+        let mut head = StateHead::new(owner.name(), new.kind.as_str(), new.about, now);
         head.id = owner.name().map(|_| id.cookie());
         head.idle_ms = new.idle_ttl.or(inner.limits.idle_ttl).map(millis);
         head.ends = new.max_lifetime.or(inner.limits.max_lifetime).map(|life| now.after(life).0);
         head.peer = new.peer;
         let key = id.key(owner);
         let mut record = StateRecord { head: Arc::new(head), data: new.data };
-        let seat = self.seat(key, owner, &record)?;
+        let count_guard = self.count_guard(key, owner, &record)?;
         inner.prolong(record.head_mut(), now);
-        let made = finish(&inner.tasks, Arc::clone(inner).make(key, record, seat)).await?;
+        let made = finish(&inner.tasks, Arc::clone(inner).make(key, record, count_guard)).await?;
         let seen = made.kept();
         tracing::debug!(state = %label(&key), kind = %seen.record.head.kind, "state made");
         Ok(State::new(Arc::clone(inner), id, key, seen, now))
     }
 
-    /// The right to have one more.
-    pub(super) fn seat(
+    /// Counts one more state, unless a limit is reached.
+    pub(super) fn count_guard(
         &self,
         key: SessionKey,
         owner: &Principal,
         record: &StateRecord,
-    ) -> Result<Seat, Fault> {
+    ) -> Result<CountGuard, Fault> {
         let limits = &self.0.limits;
         let (max, per_principal) = (limits.max_states, limits.max_states_per_principal);
-        let seat = self.0.census.try_take_for(key, owner, record.weight(), max, per_principal);
-        seat.map_err(|full| match full {
+        let count_guard = self.0.counts.try_take_for(key, owner, record.weight(), max, per_principal);
+        count_guard.map_err(|full| match full {
             Full::Weight(full) => Fault::no_room(full),
             Full::InAll | Full::OfPrincipal => {
                 let text = "There are as many data sessions as there may be";
@@ -218,19 +224,19 @@ impl States {
         })
     }
 
-    /// Finds a state of the caller's, and puts off its expiry.
+    /// Finds a state of the caller, and prolongs its life.
     ///
     /// # Errors
-    /// When there is none, it has ended, or the store fails. Another's state looks like one that never was.
+    /// When there is no such state, it has ended, or the store fails. A state of another owner is not found either.
     ///
     /// # Cancel safety
-    /// A write that was begun is finished.
+    /// A write that has begun is finished.
     pub async fn find(&self, owner: &Principal, id: StateId) -> Result<State, Fault> {
         let key = id.key(owner);
-        self.find_at(owner, (id, key), self.fetch(key), self.now(), &Last::default()).await
+        self.find_at(owner, (id, key), self.fetch(key), self.now(), &StateCache::default()).await
     }
 
-    /// Begins to read a record.
+    /// Starts to read a record.
     pub fn fetch(&self, key: SessionKey) -> Fetched {
         let key = record_key(key);
         match self.0.store.peek(key) {
@@ -239,33 +245,33 @@ impl States {
         }
     }
 
-    /// The state in a record, if it can be used as it is: it is the caller's, it has not ended, and its expiry need not
-    /// be put off.
+    /// The state in a record, if it can be used without a write: it belongs to the caller, has not ended, and its
+    /// expiry in the store is late enough.
     pub fn at_hand(
         &self,
         owner: &Principal,
         (id, key): (StateId, SessionKey),
         kept: &Record,
         now: Time,
-        last: &Last,
+        last: &StateCache,
     ) -> Option<State> {
         let state = self.again(owner, (id, key), kept, now, last).ok()?;
         matches!(state.has_to_be_put_off(now), Ok(false)).then_some(state)
     }
 
-    /// [`States::find`] for whoever knows the key already, and the time, and has perhaps seen it before.
+    /// [`States::find`] for a caller that has the key and the time, and may have a cache of the state.
     pub async fn find_at(
         &self,
         owner: &Principal,
         (id, key): (StateId, SessionKey),
         fetched: Fetched,
         now: Time,
-        last: &Last,
+        last: &StateCache,
     ) -> Result<State, Fault> {
         let kept = fetched.kept().await?.ok_or(Fault::Lost(Lost::NotFound))?;
         let state = self.again(owner, (id, key), &kept, now, last)?;
         if state.has_to_be_put_off(now)? {
-            // In a box, because it is seldom done and every call has to carry the room for it.
+            // Boxed, because it is rare, and otherwise every call's future would be larger.
             Box::pin(state.put_off()).await?;
         }
         Ok(state)
@@ -276,14 +282,14 @@ impl States {
         self.0.clock.now()
     }
 
-    /// Finds a state of the caller's, and revives it if it expired for want of use and is still kept. Says
-    /// whether it had to be.
+    /// Finds a state of the caller, and revives it if it expired because it was not used and is still kept. Returns
+    /// whether it was revived.
     ///
     /// # Errors
     /// As for [`States::find`].
     ///
     /// # Cancel safety
-    /// A write that was begun is finished.
+    /// A write that has begun is finished.
     pub async fn recover(&self, owner: &Principal, id: StateId) -> Result<(State, bool), Fault> {
         let (now, key) = (self.now(), id.key(owner));
         let seen = self.0.read(key).await?;
@@ -300,14 +306,14 @@ impl States {
         }
     }
 
-    /// The state of that owner in a record that was perhaps seen before, however it stands.
+    /// The state of that owner in a record, ended or not. Uses the cache.
     fn again(
         &self,
         owner: &Principal,
         (id, key): (StateId, SessionKey),
         kept: &Record,
         now: Time,
-        last: &Last,
+        last: &StateCache,
     ) -> Result<State, Fault> {
         match last.read(owner, kept, now).map_err(|error| unreadable(&key, &error))? {
             Again::Spare(state) => Ok(state),
@@ -315,13 +321,13 @@ impl States {
         }
     }
 
-    /// The state of that owner in a record, however it stands.
+    /// The state of that owner in a record, ended or not.
     fn state(
         &self,
         owner: &Principal,
         id: StateId,
         key: SessionKey,
-        seen: Option<Seen>,
+        seen: Option<SeenRecord>,
         now: Time,
     ) -> Result<State, Fault> {
         match seen.filter(|seen| seen.record.head.owner.as_deref() == owner.name()) {
@@ -331,11 +337,11 @@ impl States {
     }
 }
 
-/// A record that is there, or on its way.
+/// A record that is available now or later.
 pub enum Fetched {
-    /// The store had it at hand, or knows of none.
+    /// The store answered at once.
     Now(Result<Option<Record>, StoreError>),
-    /// It is being read.
+    /// The store is reading it.
     Later(Stored<Option<Record>>),
 }
 
@@ -354,16 +360,16 @@ impl Fetched {
     }
 }
 
-impl Inner {
-    pub(super) async fn read(&self, key: SessionKey) -> Result<Option<Seen>, Fault> {
+impl StatesInner {
+    pub(super) async fn read(&self, key: SessionKey) -> Result<Option<SeenRecord>, Fault> {
         let kept = self.store.get(record_key(key)).await?;
         let Some(kept) = kept else { return Ok(None) };
         let record = StateRecord::decode(&kept.value).map_err(|error| unreadable(&key, &error))?;
-        Ok(Some(Seen { version: kept.version, record }))
+        Ok(Some(SeenRecord { version: kept.version, record }))
     }
 
-    /// Writes a record over what is expected. An answer that was lost is looked for; it stays unknown if another
-    /// wrote since, because this write may lie beneath theirs.
+    /// Writes a record over the expected version. If the outcome is unknown, this reads the record again. The outcome
+    /// stays unknown if another writer wrote since, because that write may have replaced this one.
     pub(super) async fn write(
         &self,
         key: SessionKey,
@@ -377,7 +383,7 @@ impl Inner {
             Err(StoreError::Unknown) => match self.read(key).await {
                 Ok(Some(seen)) if seen.record.head.stamp == record.head.stamp => Ok(seen.version),
                 Ok(None) => Err(StoreError::Conflict { current: None }),
-                // The edition that this write would have made was not reached.
+                // The edition that this write would have made does not exist, so the write did not happen.
                 Ok(Some(seen)) if seen.record.head.edition < record.head.edition => {
                     Err(StoreError::Conflict { current: Some(seen.version) })
                 }
@@ -392,15 +398,15 @@ impl Inner {
         if bytes > limit { Err(Fault::TooLarge { bytes, limit }) } else { Ok(()) }
     }
 
-    /// When a client may count on it until, if it is used now. Less, if that could not be written down.
-    pub(super) fn promise(head: &Head, now: Time) -> Option<Time> {
+    /// The time until which a client can rely on a state that is used now. Earlier, if the store has an earlier expiry.
+    pub(super) fn promise(head: &StateHead, now: Time) -> Option<Time> {
         let idle = head.idle_ms.map(|idle| now.0.saturating_add(idle));
         let promise = idle.into_iter().chain(head.ends).min()?;
         Some(Time(head.expires.map_or(promise, |expires| promise.min(expires))))
     }
 
-    /// Puts off the expiry, by a little more than is promised, so that not every use has to be written down.
-    pub(super) fn prolong(&self, head: &mut Head, now: Time) {
+    /// Sets the expiry a little later than promised to clients, so that not every use has to be written.
+    pub(super) fn prolong(&self, head: &mut StateHead, now: Time) {
         head.used = now.0;
         head.expires = head.idle_ms.map(|idle| {
             let spare = (idle / 16).min(5 * 60 * 1000);
@@ -408,8 +414,8 @@ impl Inner {
         });
     }
 
-    /// When the record has to be looked at.
-    pub(super) fn deadline(&self, head: &Head) -> Option<Time> {
+    /// When the record is due for the sweep.
+    pub(super) fn deadline(&self, head: &StateHead) -> Option<Time> {
         if head.end.is_some() {
             return Some(Time(head.used).after(self.limits.tombstone_ttl));
         }
@@ -421,7 +427,7 @@ impl Inner {
     }
 }
 
-fn unreadable(key: &SessionKey, error: &Unreadable) -> Fault {
+fn unreadable(key: &SessionKey, error: &UnreadableState) -> Fault {
     tracing::error!(state = %label(key), %error, "a state cannot be read");
     Fault::Store(StoreError::Unavailable(error.to_string()))
 }

@@ -1,4 +1,4 @@
-//! What becomes of states that nobody comes back for: first they can still be recovered, then they are removed.
+//! Removes states that were not used for long. An expired state can be recovered until its record is due here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::record::{About, StateRecord};
-use super::states::{Inner, label};
+use super::states::{StatesInner, label};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
-use crate::record::End;
+use crate::record::EndCause;
 use crate::take_back::{is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
 
-/// When a record that cannot be read is tried again.
+/// When a record that cannot be read is handled again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 
 /// Runs until it is stopped.
-pub(super) async fn run(inner: Arc<Inner>) {
+pub(super) async fn run(inner: Arc<StatesInner>) {
     let work = async {
         let every = (inner.limits.tombstone_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
         loop {
             if let Err(error) = count(&inner).await {
-                tracing::warn!(%error, "could not count the states in the store; going on later");
+                tracing::warn!(%error, "could not count the states in the store; retrying later");
             }
             if let Err(error) = sweep(&inner).await {
-                tracing::warn!(%error, "could not remove states that are over; trying again later");
+                tracing::warn!(%error, "could not remove expired states; retrying later");
             }
             tokio::time::sleep(every).await;
         }
@@ -38,12 +38,12 @@ pub(super) async fn run(inner: Arc<Inner>) {
 }
 
 /// Counts the states that an earlier process left, once.
-async fn count(inner: &Inner) -> Result<(), StoreError> {
+async fn count(inner: &StatesInner) -> Result<(), StoreError> {
     let entry_of = |record: &Record| Some(StateRecord::decode(&record.value).ok()?.entry());
-    inner.census.count(inner.store.as_ref(), Space::State, entry_of).await
+    inner.counts.count(inner.store.as_ref(), Space::State, entry_of).await
 }
 
-async fn sweep(inner: &Inner) -> Result<(), StoreError> {
+async fn sweep(inner: &StatesInner) -> Result<(), StoreError> {
     loop {
         let due = inner.store.expired(Space::State, inner.clock.now(), PAGE).await?;
         let full = due.len() == PAGE;
@@ -52,13 +52,13 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
             let Some(_in_hand) = inner.avoided.take(key) else { continue };
             match handle(inner, key, version).await {
                 Ok(gone) => moved |= gone,
-                // Somebody used it meanwhile.
+                // The state was used in the meantime.
                 Err(StoreError::Conflict { .. }) => {}
-                // One that cannot be dealt with does not hold up the others.
+                // A record that fails does not stop the others.
                 Err(error) => failed = Some(error),
             }
         }
-        // Without progress the same page would come again and again.
+        // Without progress the next page would be the same one.
         match failed {
             _ if full && moved => {}
             Some(error) => return Err(error),
@@ -67,10 +67,10 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
     }
 }
 
-/// Deals with one record that is due; true if that took it off the list.
-async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+/// Handles one due record. True if the record is no longer due.
+async fn handle(inner: &StatesInner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
     let now = inner.clock.now();
-    // The list may be older than the record. Everything below is done to this version, or not at all.
+    // The record may be newer than the list. Everything below changes this version, or nothing.
     let kept = inner.store.get(key).await?.filter(|kept| kept.version == version && is_due(kept, now));
     let Some(kept) = kept else { return Ok(false) };
     let mut record = match StateRecord::decode(&kept.value) {
@@ -82,13 +82,13 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool,
             return Ok(true);
         }
     };
-    let leaving = inner.census.leaving(key.key, record.entry());
+    let leaving = inner.counts.leaving(key.key, record.entry());
     if record.head.end.is_some() {
         remove(inner.store.as_ref(), key, version).await?;
         leaving.left();
     } else if record.head.is_too_old(now) {
-        // It cannot be recovered, so its data go; its end is remembered.
-        record.head_mut().end = Some(End::Expired);
+        // It cannot be recovered, so a tombstone replaces its data.
+        record.head_mut().end = Some(EndCause::Expired);
         record.head_mut().used = now.0;
         record.head_mut().about = About::default();
         record.head_mut().id = None;

@@ -1,11 +1,11 @@
-//! The name of a task: 128 random bits, 32 lower-case hex digits on the wire.
+//! The id of a task: 128 random bits, 32 lower-case hex digits on the wire.
 
 use std::fmt;
 
 use crate::id::{Principal, Route, SessionId, SessionKey};
 
-/// The secret name of a task. The store knows only a hash of it, its owner and its endpoint, so that another's name
-/// leads nowhere.
+/// The secret id of a task. The store contains only a hash of the id, its owner and its endpoint, so that the id is
+/// useless to another principal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskId(SessionId);
 
@@ -15,17 +15,17 @@ impl TaskId {
         Self(SessionId::random())
     }
 
-    /// Reads the wire form; anything else is not a task of ours.
+    /// Reads the wire form. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         SessionId::parse(text.as_bytes()).map(Self)
     }
 
-    /// The wire form, for the owner of the task alone.
+    /// The wire form. Only the owner of the task may get it.
     pub fn expose(&self) -> String {
         self.0.expose()
     }
 
-    /// The name under which stores know the task.
+    /// The task's key in stores.
     pub fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
         self.0.key_of_owner(b"tenure task\0", owner, route)
     }

@@ -5,15 +5,16 @@ use std::time::Duration;
 /// Every bound of tasks.
 #[derive(Clone, Debug)]
 pub struct TaskLimits {
-    /// Tasks in all, those that have ended and are kept among them. With 0 no call becomes a task.
+    /// The most tasks, including ended ones that are still kept. With 0 no call becomes a task.
     pub max: usize,
-    /// Tasks of one principal.
+    /// The most tasks of one principal.
     pub max_per_principal: usize,
-    /// The longest that a task may take, and that its outcome is kept afterwards.
+    /// The longest time that a task may take, and the longest time that its outcome is kept afterwards.
     pub max_ttl: Duration,
-    /// How often clients should ask for a task, if its server does not say.
+    /// How often clients should poll a task, if its server does not set an interval.
     pub poll: Duration,
-    /// How long a call runs before it becomes a task, whichever server it is for, if its client knows tasks.
+    /// How long a call runs before it becomes a task, at every server, if its client supports tasks. `None`: only its
+    /// server can make it a task.
     pub after: Option<Duration>,
     /// The largest outcome.
     pub max_outcome_bytes: usize,

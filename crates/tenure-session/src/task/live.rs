@@ -1,7 +1,7 @@
-//! A task that is being carried out in this process: what it waits for, and who may end it.
+//! A task that runs in this process: its open questions, and its end.
 //!
-//! How it ended is decided once, by whoever comes first: its handler, its client, or the clock. Until that is in the
-//! store the task still looks like one that is worked on, so that nobody sees an end that a crash could take back.
+//! The end is decided once, by the first of: its handler, its client, the clock. Until the end is in the store, clients
+//! still see a working task, so that they never see an end that a crash could revert.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -15,47 +15,53 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::TaskId;
-use super::record::{End, Head, Holds};
-use super::tasks::{Inner, Whose};
+use super::record::{Holds, TaskEnd, TaskHead};
+use super::tasks::{TasksInner, Whose};
 use crate::id::SessionKey;
-use crate::kept::Server;
+use crate::kept::NotedServer;
 use crate::port::clock::Time;
 use crate::port::store::Version;
 
-/// A task that is being carried out.
-pub(crate) struct Live {
+/// A running task.
+pub(crate) struct LiveTask {
     pub(super) id: TaskId,
     pub(super) key: SessionKey,
-    /// As it was written when it began.
-    pub(super) head: Head,
-    /// The record of its beginning.
+    /// The head as it was written when the task began.
+    pub(super) head: TaskHead,
+    /// The version of the record that was written when the task began.
     pub(super) version: Version,
-    tasks: Weak<Inner>,
-    state: Mutex<State>,
-    /// Its client does not want it any more.
+    tasks: Weak<TasksInner>,
+    state: Mutex<LiveState>,
+    /// Cancelled when its client cancels the task.
     unwanted: CancellationToken,
-    /// Its end is in the store.
+    /// Cancelled when its end is in the store.
     pub(super) saved: CancellationToken,
 }
 
-struct State {
+struct LiveState {
     updated: Time,
     questions: Vec<Pending>,
-    /// Every key that it ever had; none is used twice.
+    /// All question keys that were ever used; no key is used twice.
     keys: HashSet<String>,
-    end: Option<End>,
+    end: Option<TaskEnd>,
 }
 
-/// A question that waits for its answer.
+/// A question without an answer yet.
 struct Pending {
     question: Question,
     answer: oneshot::Sender<Reply>,
 }
 
-impl Live {
-    pub(super) fn new(id: TaskId, key: SessionKey, head: Head, version: Version, tasks: Weak<Inner>) -> Self {
+impl LiveTask {
+    pub(super) fn new(
+        id: TaskId,
+        key: SessionKey,
+        head: TaskHead,
+        version: Version,
+        tasks: Weak<TasksInner>,
+    ) -> Self {
         let state =
-            State { updated: Time(head.updated), questions: Vec::new(), keys: HashSet::new(), end: None };
+            LiveState { updated: Time(head.updated), questions: Vec::new(), keys: HashSet::new(), end: None };
         Self {
             id,
             key,
@@ -73,33 +79,33 @@ impl Live {
         Duration::from_millis(self.head.ttl_ms)
     }
 
-    /// Whose it is.
+    /// Its owner and endpoint.
     pub(crate) fn whose(&self) -> Whose {
         Whose { owner: self.head.owner(), route: self.head.route() }
     }
 
-    /// The server that its call was meant for.
-    pub(crate) fn server(&self) -> Option<&Server> {
+    /// The server that its call was for.
+    pub(crate) fn server(&self) -> Option<&NotedServer> {
         self.head.server.as_ref()
     }
 
-    /// The params of its call, if another process may carry it out.
+    /// The params of its call, if another process may start it again.
     pub(crate) fn params(&self) -> Option<&str> {
         self.head.params.as_deref()
     }
 
-    /// What its client is told of it first.
+    /// The `task` result that its client gets first.
     pub(crate) fn created(&self) -> RawJson {
         let task = self.head.write(&self.id, Holds::Nothing);
         RawJson::trusted(object::text(&task).replacen('{', r#"{"resultType":"task","#, 1))
     }
 
-    /// Puts a question; its client will find it when it asks for the task.
+    /// Adds a question. The client finds it when it polls the task.
     pub(crate) fn ask(&self, mut question: Question, answer: oneshot::Sender<Reply>) {
         {
             let mut state = self.state.lock();
             if state.end.is_some() {
-                // Nobody will come for it. Whoever asks is told so, since nothing is left that could answer.
+                // The client will not poll for questions any more. Dropping `answer` tells the asker.
                 return;
             }
             let mut number = 2;
@@ -114,8 +120,7 @@ impl Live {
         self.changed();
     }
 
-    /// Takes answers. Those that nobody asked for, or that were given before, mean nothing; what is no answer leaves
-    /// its question open.
+    /// Takes answers. Answers without an open question are ignored; an invalid answer leaves its question open.
     pub(super) fn update(&self, responses: &RawJson) {
         let answered = {
             let mut state = self.state.lock();
@@ -123,7 +128,7 @@ impl Live {
             let count = before.len();
             for pending in before {
                 match questions::answer(responses, &pending.question.key) {
-                    // Whoever asked may have given up since.
+                    // The asker may be gone.
                     Some(answer) => drop(pending.answer.send(Ok(answer.detached()))),
                     None => state.questions.push(pending),
                 }
@@ -138,9 +143,9 @@ impl Live {
     /// The task as its client sees it.
     pub(super) fn view(&self) -> RawJson {
         let mut state = self.state.lock();
-        // Nobody waits any more for the answers to these.
+        // The askers of these questions are gone.
         state.questions.retain(|pending| !pending.answer.is_closed());
-        let head = Head { updated: state.updated.0, ..self.head.clone() };
+        let head = TaskHead { updated: state.updated.0, ..self.head.clone() };
         if state.questions.is_empty() || state.end.is_some() {
             return head.write(&self.id, Holds::Nothing);
         }
@@ -148,13 +153,13 @@ impl Live {
         head.write(&self.id, Holds::Questions(&questions::requests(&asked)))
     }
 
-    /// Questions to its client that wait for their answers.
+    /// The number of open questions.
     pub(crate) fn questions(&self) -> usize {
         self.state.lock().questions.iter().filter(|pending| !pending.answer.is_closed()).count()
     }
 
-    /// Decides how it ended. False if that is decided already.
-    pub(super) fn decide(&self, end: End) -> bool {
+    /// Decides the end. False if it was decided before.
+    pub(super) fn decide(&self, end: TaskEnd) -> bool {
         let questions = {
             let mut state = self.state.lock();
             if state.end.is_some() {
@@ -163,27 +168,27 @@ impl Live {
             state.end = Some(end);
             std::mem::take(&mut state.questions)
         };
-        // Whoever still asks is told that its client is gone.
+        // Dropping the questions tells their askers that the client is gone.
         drop(questions);
         true
     }
 
-    /// How it ended, as decided.
-    pub(super) fn end(&self) -> Option<End> {
+    /// The decided end.
+    pub(super) fn end(&self) -> Option<TaskEnd> {
         self.state.lock().end.clone()
     }
 
-    /// What was decided cannot be kept; this is how it ended instead.
-    pub(super) fn decide_anew(&self, end: End) {
+    /// Replaces the decided end, because it cannot be written.
+    pub(super) fn decide_anew(&self, end: TaskEnd) {
         self.state.lock().end = Some(end);
     }
 
-    /// Its client does not want it any more.
+    /// Cancels the task for its client.
     pub(super) fn cancel(&self) {
         self.unwanted.cancel();
     }
 
-    /// Resolves when its client does not want it any more.
+    /// Resolves when its client cancels the task.
     pub(crate) async fn unwanted(&self) {
         self.unwanted.cancelled().await;
     }
@@ -196,9 +201,9 @@ impl Live {
     }
 }
 
-impl std::fmt::Debug for Live {
+impl std::fmt::Debug for LiveTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Live").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("LiveTask").field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -210,7 +215,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_after_the_end_is_answered_too() {
-        let head = Head {
+        let head = TaskHead {
             owner: None,
             route: None,
             tool: "dig".to_owned(),
@@ -223,7 +228,7 @@ mod tests {
             params: None,
         };
         let key = SessionKey::from_bytes([0; 16]);
-        let live = Live::new(TaskId::random(), key, head, Version(1), Weak::new());
+        let live = LiveTask::new(TaskId::random(), key, head, Version(1), Weak::new());
         let ask = || {
             let question = Question { key: "q".to_owned(), method: Method::ElicitationCreate, params: None };
             let (answer, answered) = oneshot::channel();
@@ -231,7 +236,7 @@ mod tests {
             answered
         };
         let before = ask();
-        assert!(live.decide(End::Cancelled));
+        assert!(live.decide(TaskEnd::Cancelled));
         assert!(before.await.is_err());
         assert!(ask().await.is_err(), "nobody will ever come for it");
     }

@@ -1,22 +1,22 @@
-//! Tasks of revision 2026-07-28: calls of tools whose clients do not wait, but come back for the outcome.
+//! Tasks of revision 2026-07-28: tool calls whose clients do not wait, but come back for the outcome.
 //!
-//! The store knows two things of a task: that it began, and how it ended. It began before its client hears of it, and
-//! it has ended before its client hears of that; whatever a client was told survives the process. What happens in
-//! between, the questions that wait for answers above all, is in memory with the handler that asked them (`live`).
-//! A task that has begun, has not ended, and has no such half was interrupted by the end of its process (`wake`).
+//! The store contains the beginning and the end of a task. Each is written before the client learns of it, so every
+//! answer to a client stays true when the process ends. The state in between, above all the open questions, is in
+//! memory together with the handler that asked them (`live`). A task that has begun, has not ended and is not in
+//! memory was interrupted by the end of its process (`wake`).
 
-mod id;
-mod limits;
+mod tasks;
 mod live;
 mod record;
-mod sweep;
-mod tasks;
 mod wake;
 mod watch;
+mod sweep;
+mod id;
+mod limits;
 
 pub use id::TaskId;
 pub use limits::TaskLimits;
-pub(crate) use live::Live;
-pub(crate) use record::End;
+pub(crate) use live::LiveTask;
+pub(crate) use record::TaskEnd;
 pub use tasks::Tasks;
-pub(crate) use tasks::{Begun, TaskCall, Whose};
+pub(crate) use tasks::{BegunTask, TaskCall, Whose};

@@ -1,4 +1,4 @@
-//! What a store keeps of a task: that it began, for whom and for how long, and what came of it.
+//! The record of a task: its owner, its times, its status, and its outcome.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use tenure_protocol::{RawJson, RpcError};
 use super::TaskId;
 use crate::framed;
 use crate::id::{Principal, Route};
-use crate::kept::Server;
+use crate::kept::NotedServer;
 use crate::port::clock::Time;
 use crate::state::Date;
 
@@ -17,55 +17,55 @@ const FORMAT: u8 = 1;
 
 /// Everything about a task but its outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct TaskHead {
     /// `None` for anonymous.
     pub(super) owner: Option<String>,
     /// `None` for the endpoint without a name.
     pub(super) route: Option<String>,
     pub(super) tool: String,
     pub(super) created: u64,
-    /// When it last changed, as far as that is written down.
+    /// When it last changed, as far as the store knows.
     pub(super) updated: u64,
     pub(super) ttl_ms: u64,
     pub(super) poll_ms: u64,
     pub(super) status: Status,
-    /// The params of the call, as JSON text, if another process may carry it out; until the end of the task.
+    /// The params of the call, as JSON text, if another process may start it again; until the end of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) params: Option<String>,
-    /// The server that carries the call out, for a process that goes on with it.
+    /// The server that handles the call, for a process that starts it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) server: Option<Server>,
+    pub(super) server: Option<NotedServer>,
 }
 
 /// How a task ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum End {
-    /// With a result, which may tell of a failure of the tool.
+pub(crate) enum TaskEnd {
+    /// With a result, which may report that the tool failed.
     Completed(RawJson),
     /// With an error.
     Failed(RpcError),
-    /// Its client did not want it any more.
+    /// Its client cancelled it.
     Cancelled,
 }
 
 /// A record as it is kept.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct TaskRecord {
-    pub(super) head: Head,
-    /// The result or the error; empty if there is none.
+    pub(super) head: TaskHead,
+    /// The result or the error; empty until the end, and for a cancelled task.
     pub(super) outcome: Bytes,
 }
 
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unreadable {
+pub(super) enum UnreadableTask {
     #[error("task format {0} is newer than {FORMAT}, the newest this version reads")]
     Newer(u8),
     #[error("not the record of a task")]
     Broken,
 }
 
-impl Head {
+impl TaskHead {
     pub(super) fn owner(&self) -> Principal {
         self.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
     }
@@ -74,15 +74,15 @@ impl Head {
         Route::from(self.route.as_deref())
     }
 
-    /// When the record can go. One that has ended is kept for its time after its end. One that has not is given as
-    /// long again as it may take: then nobody can be at work on it any more.
+    /// When the record expires. An ended task is kept for `ttl_ms` after its end. A task without an end is kept for
+    /// twice `ttl_ms`: by then no process can still run it.
     pub(super) fn expires(&self) -> Time {
         let from =
             if self.status.is_terminal() { self.updated } else { self.created.saturating_add(self.ttl_ms) };
         Time(from.saturating_add(self.ttl_ms))
     }
 
-    /// The task as its client sees it, with what else is known of it.
+    /// The task as its client sees it, with its questions or its outcome.
     pub(super) fn write(&self, id: &TaskId, holds: Holds<'_>) -> RawJson {
         let (status, more) = match holds {
             Holds::Nothing => (self.status, None),
@@ -113,37 +113,37 @@ impl Head {
     }
 }
 
-/// What is known of a task beside its head.
+/// The part of a task that is not in its head.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holds<'a> {
     Nothing,
-    /// What its server wants to know, by keys.
+    /// The open questions of its server, by key.
     Questions(&'a RawJson),
     /// The result or the error.
     Outcome(&'a RawJson),
 }
 
 impl TaskRecord {
-    /// One that has just begun.
-    pub(super) fn begun(head: Head) -> Self {
+    /// The record of a task that has just begun.
+    pub(super) fn begun(head: TaskHead) -> Self {
         Self { head, outcome: Bytes::new() }
     }
 
-    /// The same after its end.
-    pub(super) fn ended(mut head: Head, end: &End, now: Time) -> Self {
+    /// The record of an ended task.
+    pub(super) fn ended(mut head: TaskHead, end: &TaskEnd, now: Time) -> Self {
         head.updated = now.0;
         head.params = None;
         head.server = None;
         let outcome = match end {
-            End::Completed(result) => {
+            TaskEnd::Completed(result) => {
                 head.status = Status::Completed;
                 result.bytes().clone()
             }
-            End::Failed(error) => {
+            TaskEnd::Failed(error) => {
                 head.status = Status::Failed;
                 error.raw().bytes().clone()
             }
-            End::Cancelled => {
+            TaskEnd::Cancelled => {
                 head.status = Status::Cancelled;
                 Bytes::new()
             }
@@ -163,11 +163,11 @@ impl TaskRecord {
         framed::encode(FORMAT, &self.head, &self.outcome)
     }
 
-    pub(super) fn decode(bytes: &Bytes) -> Result<Self, Unreadable> {
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, UnreadableTask> {
         match framed::decode(FORMAT, bytes) {
             Ok((head, outcome)) => Ok(Self { head, outcome }),
-            Err(framed::Unreadable::Newer(format)) => Err(Unreadable::Newer(format)),
-            Err(framed::Unreadable::Broken) => Err(Unreadable::Broken),
+            Err(framed::UnreadableFrame::Newer(format)) => Err(UnreadableTask::Newer(format)),
+            Err(framed::UnreadableFrame::Broken) => Err(UnreadableTask::Broken),
         }
     }
 }
@@ -176,8 +176,8 @@ impl TaskRecord {
 mod tests {
     use super::*;
 
-    fn head() -> Head {
-        Head {
+    fn head() -> TaskHead {
+        TaskHead {
             owner: Some("ann".to_owned()),
             route: None,
             tool: "dig".to_owned(),
@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn a_record_comes_back_as_it_was() {
         let result = RawJson::trusted(r#"{ "content":[1.50] }"#);
-        let ended = TaskRecord::ended(head(), &End::Completed(result), Time(1_771_857_002_000));
-        let with_params = Head { params: Some(r#"{"name":"dig"}"#.to_owned()), ..head() };
+        let ended = TaskRecord::ended(head(), &TaskEnd::Completed(result), Time(1_771_857_002_000));
+        let with_params = TaskHead { params: Some(r#"{"name":"dig"}"#.to_owned()), ..head() };
         for record in [TaskRecord::begun(head()), TaskRecord::begun(with_params), ended] {
             assert_eq!(TaskRecord::decode(&record.encode()).unwrap(), record);
         }
@@ -203,8 +203,11 @@ mod tests {
 
     #[test]
     fn the_params_are_kept_until_the_end() {
-        let working = Head { params: Some("{}".to_owned()), ..head() };
-        assert_eq!(TaskRecord::ended(working, &End::Cancelled, Time(1_771_857_002_000)).head.params, None);
+        let working = TaskHead { params: Some("{}".to_owned()), ..head() };
+        assert_eq!(
+            TaskRecord::ended(working, &TaskEnd::Cancelled, Time(1_771_857_002_000)).head.params,
+            None
+        );
     }
 
     #[test]
@@ -223,7 +226,7 @@ mod tests {
         let whole = TaskRecord::begun(head()).encode();
         for cut in 0..whole.len() {
             assert!(
-                matches!(TaskRecord::decode(&whole.slice(..cut)), Err(Unreadable::Broken)),
+                matches!(TaskRecord::decode(&whole.slice(..cut)), Err(UnreadableTask::Broken)),
                 "cut at {cut}"
             );
         }
@@ -237,9 +240,9 @@ mod tests {
         let seen = [
             head().write(&id, Holds::Nothing),
             head().write(&id, Holds::Questions(&questions)),
-            end(End::Completed(RawJson::trusted(r#"{"content":[],"isError":true}"#))),
-            end(End::Failed(RpcError::new(-32603, "broken"))),
-            end(End::Cancelled),
+            end(TaskEnd::Completed(RawJson::trusted(r#"{"content":[],"isError":true}"#))),
+            end(TaskEnd::Failed(RpcError::new(-32603, "broken"))),
+            end(TaskEnd::Cancelled),
         ];
         let seen: Vec<_> = seen.iter().map(object::text).collect();
         expect_test::expect![[r#"

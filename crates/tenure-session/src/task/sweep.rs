@@ -1,4 +1,4 @@
-//! Removes tasks whose time is up, and counts those that an earlier process left.
+//! Removes expired tasks, and counts the tasks that an earlier process left.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::record::TaskRecord;
-use super::tasks::{Inner, label};
+use super::tasks::{TasksInner, label};
 use crate::port::store::{Expected, Record, RecordKey, Space, StoreError, Version};
 use crate::take_back::{is_due, remove};
 
 /// How many records are handled at a time.
 const PAGE: usize = 64;
 
-/// When a record that cannot be read is tried again.
+/// When a record that cannot be read is handled again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 
-/// Runs until it is stopped, or nobody keeps tasks any more.
-pub(super) async fn run(tasks: Weak<Inner>, stop: CancellationToken) {
+/// Runs until it is stopped, or all `Tasks` handles are dropped.
+pub(super) async fn run(tasks: Weak<TasksInner>, stop: CancellationToken) {
     let work = async {
         while let Some(inner) = tasks.upgrade() {
             let every = (inner.limits.max_ttl / 8).clamp(Duration::from_secs(1), Duration::from_secs(60));
             if let Err(error) = count(&inner).await {
-                tracing::warn!(%error, "could not count the tasks in the store; going on later");
+                tracing::warn!(%error, "could not count the tasks in the store; retrying later");
             }
             if let Err(error) = sweep(&inner).await {
-                tracing::warn!(%error, "could not remove tasks that are over; trying again later");
+                tracing::warn!(%error, "could not remove expired tasks; retrying later");
             }
             drop(inner);
             tokio::time::sleep(every).await;
@@ -38,12 +38,12 @@ pub(super) async fn run(tasks: Weak<Inner>, stop: CancellationToken) {
 }
 
 /// Counts the tasks that an earlier process left, once.
-async fn count(inner: &Inner) -> Result<(), StoreError> {
+async fn count(inner: &TasksInner) -> Result<(), StoreError> {
     let owner_of = |record: &Record| TaskRecord::decode(&record.value).ok().map(|record| record.head.owner());
-    inner.census.count(inner.store.as_ref(), Space::Task, owner_of).await
+    inner.counts.count(inner.store.as_ref(), Space::Task, owner_of).await
 }
 
-async fn sweep(inner: &Inner) -> Result<(), StoreError> {
+async fn sweep(inner: &TasksInner) -> Result<(), StoreError> {
     loop {
         let due = inner.store.expired(Space::Task, inner.clock.now(), PAGE).await?;
         let full = due.len() == PAGE;
@@ -52,13 +52,13 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
             let Some(_in_hand) = inner.avoided.take(key) else { continue };
             match handle(inner, key, version).await {
                 Ok(gone) => moved |= gone,
-                // It has just ended.
+                // The end of the task was written just now.
                 Err(StoreError::Conflict { .. }) => {}
-                // One that cannot be dealt with does not hold up the others.
+                // A record that fails does not stop the others.
                 Err(error) => failed = Some(error),
             }
         }
-        // Without progress the same page would come again and again.
+        // Without progress the next page would be the same one.
         match failed {
             _ if full && moved => {}
             Some(error) => return Err(error),
@@ -67,14 +67,14 @@ async fn sweep(inner: &Inner) -> Result<(), StoreError> {
     }
 }
 
-/// Deals with one record that is due; true if that took it off the list.
-async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
-    // Its end is about to be written.
+/// Handles one due record. True if the record is no longer due.
+async fn handle(inner: &TasksInner, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+    // The task runs, and its end will be written.
     if inner.live.lock().contains_key(&key.key) {
         return Ok(false);
     }
     let now = inner.clock.now();
-    // The list may be older than the record. Everything below is done to this version, or not at all.
+    // The record may be newer than the list. Everything below changes this version, or nothing.
     let kept = inner.store.get(key).await?.filter(|kept| kept.version == version && is_due(kept, now));
     let Some(kept) = kept else { return Ok(false) };
     let head = match TaskRecord::decode(&kept.value) {
@@ -86,7 +86,7 @@ async fn handle(inner: &Inner, key: RecordKey, version: Version) -> Result<bool,
             return Ok(true);
         }
     };
-    let leaving = inner.census.leaving(key.key, head.owner());
+    let leaving = inner.counts.leaving(key.key, head.owner());
     remove(inner.store.as_ref(), key, version).await?;
     leaving.left();
     Ok(true)

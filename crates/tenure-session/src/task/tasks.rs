@@ -1,4 +1,6 @@
-//! All tasks: begun, found, answered, ended.
+//! Owns all tasks of a store: begins, finds, updates, cancels and ends them.
+//!
+//! In: calls that become tasks, their ends, and `tasks/*` requests. Out: records in the store, and answers to clients.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -11,75 +13,75 @@ use tenure_protocol::{Error, RawJson, Reason, RpcError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::live::Live;
-use super::record::{End, Head, TaskRecord, Unreadable};
+use super::live::LiveTask;
+use super::record::{TaskEnd, TaskHead, TaskRecord, UnreadableTask};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits, sweep};
 use crate::call::TaskWish;
-use crate::counts::{Census, Seat};
+use crate::counts::{CountGuard, RecordCounter};
 use crate::finish::finish;
 use crate::id::{Principal, Route, SessionKey};
-use crate::kept::Server;
+use crate::kept::NotedServer;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::supervise::{Avoided, Loops};
-use crate::take_back::{Written, take_back};
+use crate::take_back::{WriteOutcome, take_back};
 
-/// What a client has to wait for at most until its cancellation is in the store.
+/// How long a client waits at most until its cancellation is in the store.
 const CANCEL_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long the store may take to answer what was asked of it before the end.
+/// How long `stop` waits for writes that are under way.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// How soon an end is written again that the store did not take, and how late at most.
+/// The first and the longest pause before the write of an end is retried.
 const AGAIN_FIRST: Duration = Duration::from_millis(50);
 const AGAIN_LAST: Duration = Duration::from_secs(5);
 
 /// All tasks of a store. Cheap to clone.
 #[derive(Clone)]
-pub struct Tasks(pub(super) Arc<Inner>);
+pub struct Tasks(pub(super) Arc<TasksInner>);
 
-pub(super) struct Inner {
+pub(super) struct TasksInner {
     pub(super) me: Weak<Self>,
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: TaskLimits,
-    pub(super) census: Arc<Census>,
-    /// Those that are being carried out, until their end is in the store.
-    pub(super) live: Mutex<HashMap<SessionKey, Arc<Live>>>,
+    pub(super) counts: Arc<RecordCounter>,
+    /// Running tasks, until their end is in the store.
+    pub(super) live: Mutex<HashMap<SessionKey, Arc<LiveTask>>>,
     pub(super) watchers: Watchers,
     pub(super) stop: CancellationToken,
     tasks: TaskTracker,
     loops: Loops,
-    /// Records that the sweep panicked at.
+    /// Records at which the sweep panicked.
     pub(super) avoided: Avoided<RecordKey>,
     pub(super) carry_on: OnceLock<CarryOn>,
 }
 
-/// Carries out the call of a task that another process left.
-pub(super) type CarryOn = Box<dyn Fn(Arc<Live>) + Send + Sync>;
+/// Starts the call of a task again that another process left.
+pub(super) type CarryOn = Box<dyn Fn(Arc<LiveTask>) + Send + Sync>;
 
 /// The call that becomes a task.
 #[derive(Debug)]
 pub(crate) struct TaskCall {
     pub(crate) tool: String,
-    /// Its params, if another process may carry it out.
+    /// Its params, if another process may start the call again.
     pub(crate) params: Option<RawJson>,
-    /// The server that carries it out, as far as that is known.
-    pub(crate) server: Option<Server>,
+    /// The server that handles the call, as far as it is known.
+    pub(crate) server: Option<NotedServer>,
 }
 
-/// Whose task it is, and at which endpoint. To everybody else it looks like one that never was.
+/// The owner and the endpoint of a task. For any other owner or endpoint the task does not exist.
 #[derive(Clone, Debug)]
 pub(crate) struct Whose {
     pub(crate) owner: Principal,
     pub(crate) route: Route,
 }
 
-/// What there is of a task.
-pub(super) enum Found {
-    /// It is being carried out.
-    Live(Arc<Live>),
+/// A task that was found.
+pub(super) enum FoundTask {
+    /// It runs.
+    Live(Arc<LiveTask>),
     /// It has ended.
     Kept(Box<TaskRecord>),
 }
@@ -87,12 +89,12 @@ pub(super) enum Found {
 impl Tasks {
     /// Starts to keep tasks. Must be called within a tokio runtime.
     pub fn start(store: Arc<dyn Store>, clock: Arc<dyn Clock>, limits: TaskLimits) -> Self {
-        let inner = Arc::new_cyclic(|me| Inner {
+        let inner = Arc::new_cyclic(|me| TasksInner {
             me: Weak::clone(me),
             store,
             clock,
             limits,
-            census: Arc::default(),
+            counts: Arc::default(),
             live: Mutex::default(),
             watchers: Watchers::default(),
             stop: CancellationToken::new(),
@@ -107,17 +109,17 @@ impl Tasks {
         Self(inner)
     }
 
-    /// Stops what runs in the background; the tasks stay where they are. A store that does not answer is left to the end
-    /// of the process.
+    /// Stops the background tasks; the records stay in the store. It does not wait for a store that does not answer in
+    /// time.
     pub async fn stop(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
         if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
-            tracing::warn!(writes = self.0.tasks.len(), "the store of tasks did not answer before the end");
+            tracing::warn!(writes = self.0.tasks.len(), "writes of tasks did not finish before the stop");
         }
     }
 
-    /// What runs in the background.
+    /// The background loops.
     pub fn loops(&self) -> &Loops {
         &self.0.loops
     }
@@ -127,12 +129,12 @@ impl Tasks {
         &self.0.limits
     }
 
-    /// How many there are, those that have ended and are kept among them.
+    /// The number of tasks, including ended ones that are still kept.
     pub fn count(&self) -> usize {
-        self.0.census.total()
+        self.0.counts.total()
     }
 
-    /// How many are being carried out.
+    /// The number of running tasks.
     pub fn live(&self) -> usize {
         self.0.live.lock().len()
     }
@@ -143,22 +145,27 @@ impl Tasks {
     /// When a limit is reached or the store fails.
     ///
     /// # Cancel safety
-    /// Dropped early it leaves nothing behind.
-    pub(crate) async fn begin(&self, whose: Whose, call: TaskCall, wish: TaskWish) -> Result<Begun, Error> {
-        // To its end, because only then it is known whether there is a task. If the caller has left, the task is
-        // dropped, and so forgotten.
+    /// If it is dropped early, the task is removed.
+    pub(crate) async fn begin(
+        &self,
+        whose: Whose,
+        call: TaskCall,
+        wish: TaskWish,
+    ) -> Result<BegunTask, Error> {
+        // Run to its end, because only then is it known whether the task is in the store. If the caller is gone, the
+        // `BegunTask` is dropped, which removes the task.
         finish(&self.0.tasks, Arc::clone(&self.0).begin(whose, call, wish)).await
     }
 
-    /// Says who carries out the call of a task whose process has ended, from its beginning or to its end. Said once.
-    pub(crate) fn carried_on_by(&self, carry_on: impl Fn(Arc<Live>) + Send + Sync + 'static) {
+    /// Sets the function that starts the call of a task again after its process has ended. Called once.
+    pub(crate) fn carried_on_by(&self, carry_on: impl Fn(Arc<LiveTask>) + Send + Sync + 'static) {
         drop(self.0.carry_on.set(Box::new(carry_on)));
     }
 
     /// Answers `tasks/get`.
     ///
     /// # Errors
-    /// When there is no such task of the caller's, or the store fails.
+    /// When the caller has no such task, or the store fails.
     pub(crate) async fn get(&self, whose: &Whose, id: &str) -> Result<RawJson, Error> {
         self.0.get(whose, TaskId::parse(id).ok_or_else(not_found)?).await
     }
@@ -166,25 +173,26 @@ impl Tasks {
     /// Answers `tasks/update`.
     ///
     /// # Errors
-    /// When there is no such task of the caller's, or the store fails.
+    /// When the caller has no such task, or the store fails.
     pub(crate) async fn update(&self, whose: &Whose, id: &str, responses: &RawJson) -> Result<(), Error> {
         match self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await? {
-            Found::Live(live) => live.update(responses),
-            // It has ended, and wants to know nothing any more.
-            Found::Kept(_) => {}
+            FoundTask::Live(live) => live.update(responses),
+            // An ended task has no open questions.
+            FoundTask::Kept(_) => {}
         }
         Ok(())
     }
 
-    /// Answers `tasks/cancel`: when this returns, the task has ended in one way or another.
+    /// Answers `tasks/cancel`: when this returns, the task has ended, cancelled or otherwise.
     ///
     /// # Errors
-    /// When there is no such task of the caller's, or the store fails.
+    /// When the caller has no such task, or the store fails.
     ///
     /// # Cancel safety
-    /// A task that was told to end ends.
+    /// The task is cancelled even if this is dropped early.
     pub(crate) async fn cancel(&self, whose: &Whose, id: &str) -> Result<(), Error> {
-        let Found::Live(live) = self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await? else {
+        let FoundTask::Live(live) = self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await?
+        else {
             return Ok(());
         };
         live.cancel();
@@ -197,13 +205,13 @@ impl Tasks {
         })
     }
 
-    /// Ends a task: when this returns, its end is in the store and its client may know of it. Tries until it works, it
-    /// turns out that it never will, or the process stops.
-    pub(crate) async fn settle(&self, live: &Arc<Live>, end: End) {
+    /// Ends a task: when this returns, its end is in the store and its client may learn of it. Retries until the write
+    /// succeeds, can never succeed, or the process stops.
+    pub(crate) async fn settle(&self, live: &Arc<LiveTask>, end: TaskEnd) {
         let limit = self.0.limits.max_outcome_bytes;
         let end = match end {
-            End::Completed(result) if result.bytes().len() > limit => End::Failed(too_large(limit)),
-            End::Failed(error) if error.raw().bytes().len() > limit => End::Failed(too_large(limit)),
+            TaskEnd::Completed(result) if result.bytes().len() > limit => TaskEnd::Failed(too_large(limit)),
+            TaskEnd::Failed(error) if error.raw().bytes().len() > limit => TaskEnd::Failed(too_large(limit)),
             end => end,
         };
         if live.decide(end) {
@@ -212,20 +220,25 @@ impl Tasks {
     }
 }
 
-impl Inner {
-    async fn begin(self: Arc<Self>, whose: Whose, call: TaskCall, wish: TaskWish) -> Result<Begun, Error> {
+impl TasksInner {
+    async fn begin(
+        self: Arc<Self>,
+        whose: Whose,
+        call: TaskCall,
+        wish: TaskWish,
+    ) -> Result<BegunTask, Error> {
         let limits = &self.limits;
         let id = TaskId::random();
         let key = id.key(&whose.owner, &whose.route);
         let (max, per_principal) = (limits.max, limits.max_per_principal);
-        let seat = self.census.try_take(key, &whose.owner, max, per_principal).map_err(|_| {
+        let count_guard = self.counts.try_take(key, &whose.owner, max, per_principal).map_err(|_| {
             Error::new(Reason::TooManyTasks, "There are as many tasks as there may be")
                 .with("limit", max.min(per_principal))
         })?;
         let now = self.clock.now();
-        // A task of no time could not be found even once.
+        // With a time of zero no client could ever find the task.
         let ttl = wish.ttl.unwrap_or(limits.max_ttl).min(limits.max_ttl).max(Duration::from_secs(1));
-        let head = Head {
+        let head = TaskHead {
             owner: whose.owner.name().map(str::to_owned),
             route: whose.route.name().map(str::to_owned),
             tool: call.tool,
@@ -241,63 +254,63 @@ impl Inner {
         let (value, deadline) = (record.encode(), Some(head.expires()));
         let version = match self.store.put(record_key(key), value.clone(), Expected::Absent, deadline).await {
             Ok(version) => version,
-            // The name is nobody else's, so what is there is ours.
+            // The key is random and new, so a record under it is ours.
             Err(StoreError::Unknown) => match self.store.get(record_key(key)).await {
                 Ok(Some(kept)) => kept.version,
                 Ok(None) => return Err(unavailable(StoreError::Unknown)),
                 Err(error) => {
-                    self.take_back(key, Written::Perhaps(value), seat);
+                    self.take_back(key, WriteOutcome::Perhaps(value), count_guard);
                     return Err(unavailable(error));
                 }
             },
             Err(error) => return Err(unavailable(error)),
         };
-        seat.keep();
+        count_guard.keep();
         tracing::debug!(task = %label(key), tool = %head.tool, "task begun");
-        let live = Arc::new(Live::new(id, key, head, version, Weak::clone(&self.me)));
+        let live = Arc::new(LiveTask::new(id, key, head, version, Weak::clone(&self.me)));
         self.live.lock().insert(key, Arc::clone(&live));
-        Ok(Begun { tasks: self, live: Some(live) })
+        Ok(BegunTask { tasks: self, live: Some(live) })
     }
 
     pub(super) async fn get(&self, whose: &Whose, id: TaskId) -> Result<RawJson, Error> {
         Ok(match self.find(whose, id).await? {
-            Found::Live(live) => live.view(),
-            Found::Kept(record) => record.write(&id),
+            FoundTask::Live(live) => live.view(),
+            FoundTask::Kept(record) => record.write(&id),
         })
     }
 
-    /// What there is of a task of that owner at that endpoint.
-    pub(super) async fn find(&self, whose: &Whose, id: TaskId) -> Result<Found, Error> {
+    /// Finds a task of that owner at that endpoint.
+    pub(super) async fn find(&self, whose: &Whose, id: TaskId) -> Result<FoundTask, Error> {
         let key = id.key(&whose.owner, &whose.route);
-        // Before the store is asked: a task stays here until its end is there.
+        // The table before the store: a task stays in the table until its end is in the store.
         if let Some(live) = self.live.lock().get(&key).cloned() {
-            return Ok(Found::Live(live));
+            return Ok(FoundTask::Live(live));
         }
         self.wake(whose, id, key).await
     }
 
-    /// Writes down how a task ended. Tries until it works, it turns out that it never will, or the process stops.
-    async fn save(&self, live: &Arc<Live>) {
+    /// Writes the end of a task. Retries until the write succeeds, can never succeed, or the process stops.
+    async fn save(&self, live: &Arc<LiveTask>) {
         let (mut version, mut again) = (live.version, AGAIN_FIRST);
         let mut too_large_before = false;
         while let Some(end) = live.end() {
             match self.try_save(live, &end, &mut version).await {
                 Ok(()) => break,
-                // An error in place of the outcome is small. If even that is refused, nothing else will be taken.
+                // An error in place of the outcome is small. If the store refuses even that, it will refuse everything.
                 Err(Unsaved::TooLarge) if !too_large_before => {
                     too_large_before = true;
-                    live.decide_anew(End::Failed(too_large(self.store.capabilities().max_value_bytes)));
+                    live.decide_anew(TaskEnd::Failed(too_large(self.store.capabilities().max_value_bytes)));
                     continue;
                 }
                 Err(Unsaved::TooLarge) => return self.give_up(live, &StoreError::TooLarge),
                 Err(Unsaved::Unreadable(error)) => return self.give_up(live, &error),
-                // Said once, not for each time.
+                // Logged for the first failure only.
                 Err(Unsaved::NotYet(error)) if again == AGAIN_FIRST => warn(live.key, &error),
                 Err(Unsaved::NotYet(_)) => {}
             }
             tokio::select! {
                 () = tokio::time::sleep(again) => {}
-                // It will be found interrupted.
+                // The next process will find the task interrupted.
                 () = self.stop.cancelled() => return,
             }
             again = (again * 2).min(AGAIN_LAST);
@@ -308,14 +321,14 @@ impl Inner {
         self.tell(live.key);
     }
 
-    /// Writes the end over the version that is there, as far as that is known.
-    async fn try_save(&self, live: &Live, end: &End, version: &mut Version) -> Result<(), Unsaved> {
+    /// Writes the end over the last known version of the record.
+    async fn try_save(&self, live: &LiveTask, end: &TaskEnd, version: &mut Version) -> Result<(), Unsaved> {
         let record = TaskRecord::ended(live.head.clone(), end, self.clock.now());
         let (key, deadline) = (record_key(live.key), Some(record.head.expires()));
         match self.store.put(key, record.encode(), Expected::Version(*version), deadline).await {
             Ok(_) => return Ok(()),
             Err(StoreError::TooLarge) => return Err(Unsaved::TooLarge),
-            // An answer that was lost may have been that it is done.
+            // The write may have succeeded although its answer was lost.
             Err(StoreError::Conflict { .. } | StoreError::Unknown) => {}
             Err(error) => return Err(Unsaved::NotYet(error)),
         }
@@ -333,9 +346,9 @@ impl Inner {
         }
     }
 
-    /// Lets go of a task whose end the store will never take. To clients it looks like one that was interrupted.
-    fn give_up(&self, live: &Live, error: &dyn std::error::Error) {
-        tracing::error!(task = %label(live.key), tool = %live.head.tool, %error, "the end of a task cannot be kept");
+    /// Gives up a task whose end can never be written. Clients will see it as interrupted.
+    fn give_up(&self, live: &LiveTask, error: &dyn std::error::Error) {
+        tracing::error!(task = %label(live.key), tool = %live.head.tool, %error, "the end of a task cannot be written");
         self.live.lock().remove(&live.key);
         self.tell(live.key);
     }
@@ -352,50 +365,50 @@ impl Inner {
         }
     }
 
-    /// Tells those who listen that a task changed.
+    /// Notifies the watchers of a task.
     pub(super) fn tell(&self, key: SessionKey) {
         self.watchers.tell(key);
     }
 
-    /// Forgets a task of which its client never heard.
-    fn forget(self: &Arc<Self>, live: &Live) {
+    /// Removes a task whose client never learned of it.
+    fn forget(self: &Arc<Self>, live: &LiveTask) {
         self.live.lock().remove(&live.key);
-        let seat = self.census.seat_of(live.key, &live.head.owner());
-        self.take_back(live.key, Written::As(live.version), seat);
+        let count_guard = self.counts.guard_of(live.key, &live.head.owner());
+        self.take_back(live.key, WriteOutcome::As(live.version), count_guard);
     }
 
-    fn take_back(self: &Arc<Self>, key: SessionKey, written: Written, seat: Seat) {
+    fn take_back(self: &Arc<Self>, key: SessionKey, written: WriteOutcome, count_guard: CountGuard) {
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
-            take_back(inner.store.as_ref(), record_key(key), written, seat, &inner.stop).await;
+            take_back(inner.store.as_ref(), record_key(key), written, count_guard, &inner.stop).await;
         });
     }
 }
 
 /// Why the end of a task is not in the store.
 enum Unsaved {
-    /// The store may take it the next time.
+    /// The write may succeed the next time.
     NotYet(StoreError),
-    /// The store takes nothing as large.
+    /// It is too large for the store.
     TooLarge,
-    /// The record in its place makes no sense.
-    Unreadable(Unreadable),
+    /// The current record cannot be read.
+    Unreadable(UnreadableTask),
 }
 
-/// A task that has begun. Unless it is kept, nobody will hear of it, and it is forgotten.
-pub(crate) struct Begun {
-    tasks: Arc<Inner>,
-    live: Option<Arc<Live>>,
+/// A task that has begun. If this is dropped without `keep`, its client never learns of the task, and it is removed.
+pub(crate) struct BegunTask {
+    tasks: Arc<TasksInner>,
+    live: Option<Arc<LiveTask>>,
 }
 
-impl Begun {
-    /// Its client hears of it.
-    pub(crate) fn keep(mut self) -> Arc<Live> {
+impl BegunTask {
+    /// The client will learn of the task, so it stays.
+    pub(crate) fn keep(mut self) -> Arc<LiveTask> {
         self.live.take().expect("it is given away once, with itself")
     }
 }
 
-impl Drop for Begun {
+impl Drop for BegunTask {
     fn drop(&mut self) {
         if let Some(live) = self.live.take() {
             self.tasks.forget(&live);
@@ -418,7 +431,7 @@ pub(super) fn label(key: SessionKey) -> String {
     record_key(key).label()
 }
 
-/// The error for a task that is not there, or not the caller's.
+/// The error for a task that does not exist, or belongs to another caller.
 pub(super) fn not_found() -> Error {
     Error::new(Reason::TaskNotFound, "There is no such task")
 }
@@ -433,7 +446,7 @@ fn too_large(limit: usize) -> RpcError {
 }
 
 fn warn(key: SessionKey, error: &StoreError) {
-    tracing::warn!(task = %label(key), %error, "the end of a task could not be kept; trying on");
+    tracing::warn!(task = %label(key), %error, "the end of a task could not be written; retrying");
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,4 +1,6 @@
-//! Who listens to which tasks.
+//! Listens for changes of tasks.
+//!
+//! In: task ids of a caller, and changes of tasks. Out: the changed tasks, as their clients see them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,56 +11,57 @@ use tenure_protocol::{Error, RawJson, Reason};
 use tokio::sync::Notify;
 
 use super::TaskId;
-use super::tasks::{Inner, Tasks, Whose};
+use super::tasks::{Tasks, TasksInner, Whose};
 use crate::id::SessionKey;
 
-/// When a task that the store could not read is looked at again, at first, and at last.
+/// The first and the longest pause before a task is read again after the store failed.
 const AGAIN_FIRST: Duration = Duration::from_secs(1);
 const AGAIN_LAST: Duration = Duration::from_secs(60);
 
-/// All who listen to tasks.
+/// All watchers of tasks.
 #[derive(Default)]
-pub(super) struct Watchers(Mutex<Seats>);
+pub(super) struct Watchers(Mutex<WatchTable>);
 
 #[derive(Default)]
-struct Seats {
+struct WatchTable {
     next: u64,
-    by_task: HashMap<SessionKey, Vec<(u64, Arc<Ear>)>>,
+    by_task: HashMap<SessionKey, Vec<(u64, Arc<TaskWatcher>)>>,
 }
 
-/// One who listens. A task that changed several times before it was told is told once, as it is then.
+/// One watcher. A task that changes several times before the watcher reads it is reported once, in its latest state.
 #[derive(Default)]
-struct Ear {
+struct TaskWatcher {
     changed: Mutex<HashSet<SessionKey>>,
     more: Notify,
 }
 
-/// A listen to tasks, as long as it lasts.
+/// A listen for tasks. Dropping it removes the watcher.
 pub(crate) struct Watch {
-    tasks: Arc<Inner>,
+    tasks: Arc<TasksInner>,
     whose: Whose,
     number: u64,
-    ear: Arc<Ear>,
-    /// Those that were asked for.
-    seated: Vec<SessionKey>,
-    /// Those of them that are the caller's.
+    watcher: Arc<TaskWatcher>,
+    /// The tasks that the client named.
+    registered: Vec<SessionKey>,
+    /// Those of them that belong to the caller.
     watched: HashMap<SessionKey, TaskId>,
 }
 
 impl Tasks {
-    /// Listens to those of the tasks that are the caller's. Each is told at first, and whenever it changed.
+    /// Watches those of the tasks that belong to the caller. Each is reported once at the start, and after every
+    /// change.
     ///
     /// # Errors
     /// When the store fails.
     pub(crate) async fn watch(&self, whose: Whose, ids: &[String]) -> Result<Watch, Error> {
         let keyed = |id: &String| TaskId::parse(id).map(|id| (id.key(&whose.owner, &whose.route), id));
         let named: HashMap<_, _> = ids.iter().filter_map(keyed).collect();
-        // Before the tasks are looked at, so that no change is missed.
-        let mut watch = self.0.watchers.seat(&self.0, whose, named);
+        // Registered before the tasks are read, so that no change is missed.
+        let mut watch = self.0.watchers.register(&self.0, whose, named);
         let keys: Vec<_> = watch.watched.iter().map(|(key, id)| (*key, *id)).collect();
         for (key, id) in keys {
             match self.0.find(&watch.whose, id).await {
-                Ok(_) => drop(watch.ear.changed.lock().insert(key)),
+                Ok(_) => drop(watch.watcher.changed.lock().insert(key)),
                 Err(error) if error.reason() == Reason::TaskNotFound => drop(watch.watched.remove(&key)),
                 Err(error) => return Err(error),
             }
@@ -68,58 +71,58 @@ impl Tasks {
 }
 
 impl Watchers {
-    fn seat(&self, tasks: &Arc<Inner>, whose: Whose, watched: HashMap<SessionKey, TaskId>) -> Watch {
-        let ear = Arc::<Ear>::default();
-        let mut seats = self.0.lock();
-        seats.next += 1;
-        let number = seats.next;
+    fn register(&self, tasks: &Arc<TasksInner>, whose: Whose, watched: HashMap<SessionKey, TaskId>) -> Watch {
+        let watcher = Arc::<TaskWatcher>::default();
+        let mut table = self.0.lock();
+        table.next += 1;
+        let number = table.next;
         for key in watched.keys() {
-            seats.by_task.entry(*key).or_default().push((number, Arc::clone(&ear)));
+            table.by_task.entry(*key).or_default().push((number, Arc::clone(&watcher)));
         }
-        drop(seats);
-        let seated = watched.keys().copied().collect();
-        Watch { tasks: Arc::clone(tasks), whose, number, ear, seated, watched }
+        drop(table);
+        let registered = watched.keys().copied().collect();
+        Watch { tasks: Arc::clone(tasks), whose, number, watcher, registered, watched }
     }
 
-    /// A task changed.
+    /// Reports a change to all watchers of a task.
     pub(super) fn tell(&self, key: SessionKey) {
-        let ears: Vec<_> = match self.0.lock().by_task.get(&key) {
-            Some(ears) => ears.iter().map(|(_, ear)| Arc::clone(ear)).collect(),
+        let watchers: Vec<_> = match self.0.lock().by_task.get(&key) {
+            Some(watchers) => watchers.iter().map(|(_, watcher)| Arc::clone(watcher)).collect(),
             None => return,
         };
-        for ear in ears {
-            ear.changed.lock().insert(key);
-            ear.more.notify_one();
+        for watcher in watchers {
+            watcher.changed.lock().insert(key);
+            watcher.more.notify_one();
         }
     }
 }
 
 impl Watch {
-    /// The tasks that are listened to.
+    /// The ids of the watched tasks.
     pub(crate) fn ids(&self) -> Vec<String> {
         let mut ids: Vec<_> = self.watched.values().map(TaskId::expose).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// The next tasks that changed, as they are now.
+    /// Waits for changes, and returns the changed tasks in their current state.
     ///
     /// # Cancel safety
-    /// Dropped early it may take changes with it.
+    /// If it is dropped early, changes may be lost.
     pub(crate) async fn next(&self) -> Vec<RawJson> {
         let mut again = AGAIN_FIRST;
         loop {
-            let more = self.ear.more.notified();
-            let changed = std::mem::take(&mut *self.ear.changed.lock());
+            let more = self.watcher.more.notified();
+            let changed = std::mem::take(&mut *self.watcher.changed.lock());
             let (mut told, mut failed) = (Vec::new(), false);
             for (key, id) in changed.iter().filter_map(|key| Some((key, self.watched.get(key)?))) {
                 match self.tasks.get(&self.whose, *id).await {
                     Ok(task) => told.push(task),
-                    // It was forgotten since.
+                    // It was removed in the meantime.
                     Err(error) if error.reason() == Reason::TaskNotFound => {}
                     Err(error) => {
-                        tracing::debug!(%error, "a change of a task could not be told yet");
-                        self.ear.changed.lock().insert(*key);
+                        tracing::debug!(%error, "a change of a task could not be reported; retrying");
+                        self.watcher.changed.lock().insert(*key);
                         failed = true;
                     }
                 }
@@ -139,12 +142,12 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let mut seats = self.tasks.watchers.0.lock();
-        for key in &self.seated {
-            if let Some(ears) = seats.by_task.get_mut(key) {
-                ears.retain(|(number, _)| *number != self.number);
-                if ears.is_empty() {
-                    seats.by_task.remove(key);
+        let mut table = self.tasks.watchers.0.lock();
+        for key in &self.registered {
+            if let Some(watchers) = table.by_task.get_mut(key) {
+                watchers.retain(|(number, _)| *number != self.number);
+                if watchers.is_empty() {
+                    table.by_task.remove(key);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tenure_protocol::modern::Caching;
 use tenure_protocol::{Eras, Method, Reason};
-use tenure_session::exchange::Answer;
+use tenure_session::exchange::ExchangeAnswer;
 use tokio::time::Instant;
 
 use super::support::{
@@ -225,7 +225,7 @@ async fn only_what_belongs_to_the_request_and_was_asked_for_comes_on_its_stream(
 async fn an_unknown_level_is_refused_before_the_server_hears_of_it() {
     let world = World::new();
     let refused = world.send(&Try::tool().level("loud")).await.unwrap();
-    assert!(matches!(refused, Answer::Refused(error) if error.reason() == Reason::InvalidParams));
+    assert!(matches!(refused, ExchangeAnswer::Refused(error) if error.reason() == Reason::InvalidParams));
     assert!(world.server.is_quiet());
     world.assert_idle();
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tenure_protocol::Method;
-use tenure_session::exchange::Tallies;
+use tenure_session::exchange::ExchangeTallies;
 use tokio::time::Instant;
 
 use super::support::{
@@ -149,6 +149,6 @@ async fn calls_that_come_and_go_leave_nothing_behind() {
         hang_up(waiting).await;
         assert!(call.is_dropped());
     }
-    assert_eq!(world.tallies(), Tallies { running: 0, parked: 0, begun: 1000 });
+    assert_eq!(world.tallies(), ExchangeTallies { running: 0, parked: 0, begun: 1000 });
     assert_eq!(world.exchanges.shut_down(seconds(0)).await, 0);
 }

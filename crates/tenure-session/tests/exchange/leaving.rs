@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tenure_testkit::fake_responder::Asked;
+use tenure_testkit::fake_responder::FakeRequest;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -202,7 +202,7 @@ async fn a_listen_stays_until_the_end() {
 }
 
 /// A call that waits for its client, at a process that leaves.
-async fn parked(old: &mut World, first: &Try) -> (Value, Asked, JoinHandle<tenure_protocol::Reply>) {
+async fn parked(old: &mut World, first: &Try) -> (Value, FakeRequest, JoinHandle<tenure_protocol::Reply>) {
     old.asking(first, "elicitation/create").await
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tenure_protocol::{RawJson, Reply};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{Fanout, News};
-use tenure_session::exchange::{Answer, Flow, FlowItem, Listens};
+use tenure_session::exchange::{ExchangeAnswer, Flow, FlowItem, Listens};
 use tenure_session::port::BoxFuture;
 
 use super::support::{Making, Try, World, flow_of, gist, is_quiet, next, pass, seconds, settle};
@@ -158,7 +158,7 @@ async fn a_client_that_takes_no_streams_cannot_listen() {
     let refused = world.send(&Try::listen(&json!({ "toolsListChanged": true })).json_only());
     let refused = tokio::time::timeout(seconds(1), refused).await.expect("an answer at once").unwrap();
     assert!(
-        matches!(refused, Answer::Refused(error) if error.reason() == tenure_protocol::Reason::NotAcceptable)
+        matches!(refused, ExchangeAnswer::Refused(error) if error.reason() == tenure_protocol::Reason::NotAcceptable)
     );
     world.assert_idle();
 }

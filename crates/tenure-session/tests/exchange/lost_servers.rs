@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tenure_protocol::{Method, Reason, RpcError};
-use tenure_testkit::fake_responder::Asked;
+use tenure_testkit::fake_responder::FakeRequest;
 use tokio::time::Instant;
 
 use super::support::{
@@ -21,7 +21,7 @@ fn tools(annotations: &Value) -> Value {
 }
 
 /// Lets the server of a call be lost, and answers what is asked next: which hints the tool has.
-async fn lose(world: &mut World, call: Asked, annotations: &Value) {
+async fn lose(world: &mut World, call: FakeRequest, annotations: &Value) {
     call.fail(lost());
     world.server.expect("tools/list").await.answer(&tools(annotations));
 }
@@ -154,7 +154,7 @@ async fn a_server_that_keeps_being_lost_is_given_up() {
 async fn progress_of_which_the_client_has_heard_is_not_reported_again() {
     let mut world = World::new();
     let (waiting, call) = world.begin(&Try::tool().token("p")).await;
-    let report = async |call: &Asked, progress: f64| {
+    let report = async |call: &FakeRequest, progress: f64| {
         call.say(&Method::Progress, &json!({ "progressToken": "p", "progress": progress })).await;
     };
     report(&call, 1.0).await;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource, Share};
-use tenure_session::exchange::Tallies;
+use tenure_session::exchange::ExchangeTallies;
 use tokio::time::Instant;
 
 use super::support::{
@@ -114,7 +114,7 @@ async fn only_so_many_calls_wait() {
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"));
     refused.await.unwrap().unwrap_err();
     assert!(third.is_dropped(), "nobody could come back for it");
-    assert_eq!(world.tallies(), Tallies { running: 0, parked: 2, begun: 3 });
+    assert_eq!(world.tallies(), ExchangeTallies { running: 0, parked: 2, begun: 3 });
     // One that waits already may wait once more.
     let again = first.again(&one, &json!({ "q1": accepted("Ann") }));
     let second = world.send(&again);

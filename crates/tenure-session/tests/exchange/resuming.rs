@@ -10,7 +10,7 @@ use tenure_session::fingerprint::{Fingerprint, Fingerprints};
 use tenure_session::port::store::{Space, Store, StoreError};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
-use tenure_testkit::fake_responder::Asked;
+use tenure_testkit::fake_responder::FakeRequest;
 use tenure_testkit::faulty::Faulty;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -51,7 +51,7 @@ impl Place {
 }
 
 /// A call whose client has heard of it: its stream, the id to come back with, and the server's side.
-async fn streaming(world: &mut World, attempt: &Try) -> (Flow, String, Asked) {
+async fn streaming(world: &mut World, attempt: &Try) -> (Flow, String, FakeRequest) {
     let (waiting, call) = world.begin(attempt).await;
     say(&call, "hello").await;
     let mut flow = flow_of(waiting.await.unwrap());
@@ -497,7 +497,7 @@ async fn a_call_goes_on_with_a_newer_version_of_its_server() {
 }
 
 /// A listen whose client has heard of it.
-async fn listening(world: &mut World) -> (Flow, String, Asked) {
+async fn listening(world: &mut World) -> (Flow, String, FakeRequest) {
     let filter = json!({ "toolsListChanged": true, "resourceSubscriptions": ["a:b"] });
     let (waiting, listen) = world.begin(&Try::listen(&filter).resumable()).await;
     listen.acknowledge(&[]).await;

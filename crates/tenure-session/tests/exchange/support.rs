@@ -5,21 +5,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_protocol::modern::{self, Caching, Checked, Streams};
+use tenure_protocol::modern::{self, Caching, Checked, StreamSupport};
 use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Eras, Message, Method, RawJson, Reply, Request, RpcError};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::budget::{Resource, Share};
 use tenure_session::call::{Caller, Fanout};
-use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Flow, Parts, Tallies};
+use tenure_session::exchange::{
+    ExchangeAnswer, ExchangeLimits, ExchangeParts, ExchangeTallies, Exchanges, Flow,
+};
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::Store;
 use tenure_session::{Principal, Route};
-use tenure_store::sealed::keys::{self, Keys};
+use tenure_store::sealed::keys::{self, SealKeys};
 use tenure_testkit::clock::TurnableClock;
-use tenure_testkit::fake_responder::{Asked, Exchanged, FakeResponder};
+use tenure_testkit::fake_responder::{Exchanged, FakeRequest, FakeResponder};
 use tokio::task::JoinHandle;
 
 pub(crate) struct World {
@@ -57,7 +59,7 @@ impl Default for Making {
 
 /// A key of its own.
 pub(crate) fn key() -> Arc<dyn Seal> {
-    Arc::new(Keys::parse(&keys::generate()).unwrap())
+    Arc::new(SealKeys::parse(&keys::generate()).unwrap())
 }
 
 /// The fake responder, but for what becomes of states.
@@ -116,7 +118,7 @@ impl World {
     fn over(making: Making, responder: Arc<dyn Responder>, server: Exchanged) -> Self {
         let Making { limits, eras, caching, seal, clock, store, .. } = making;
         let fanout = Fanout::new(Route::MAIN);
-        let parts = Parts { responder, clock, limits, seal, fanout: fanout.clone(), eras, caching };
+        let parts = ExchangeParts { responder, clock, limits, seal, fanout: fanout.clone(), eras, caching };
         let exchanges = Exchanges::start(parts);
         let exchanges = match store {
             Some((store, servers)) => exchanges.with_store(store, servers),
@@ -126,7 +128,7 @@ impl World {
     }
 
     /// Sends a request; the test goes on while it is answered.
-    pub(crate) fn send(&self, attempt: &Try) -> JoinHandle<Answer> {
+    pub(crate) fn send(&self, attempt: &Try) -> JoinHandle<ExchangeAnswer> {
         let exchanges =
             attempt.route.clone().map_or(self.exchanges.clone(), |route| self.exchanges.on(route));
         let (checked, caller) = (attempt.checked(), attempt.caller());
@@ -139,25 +141,29 @@ impl World {
     }
 
     /// Sends a request that the server sees.
-    pub(crate) async fn begin(&mut self, attempt: &Try) -> (JoinHandle<Answer>, Asked) {
+    pub(crate) async fn begin(&mut self, attempt: &Try) -> (JoinHandle<ExchangeAnswer>, FakeRequest) {
         let waiting = self.send(attempt);
         (waiting, self.server.next().await)
     }
 
     /// A call whose server has asked this: what the client was told, and the server's side.
-    pub(crate) async fn asking(&mut self, attempt: &Try, method: &str) -> (Value, Asked, JoinHandle<Reply>) {
+    pub(crate) async fn asking(
+        &mut self,
+        attempt: &Try,
+        method: &str,
+    ) -> (Value, FakeRequest, JoinHandle<Reply>) {
         let (waiting, call) = self.begin(attempt).await;
         let question = question(&call, method, json!({ "message": "who?" }));
         (json_of(waiting.await.unwrap()), call, question)
     }
 
-    pub(crate) fn tallies(&self) -> Tallies {
+    pub(crate) fn tallies(&self) -> ExchangeTallies {
         self.exchanges.tallies()
     }
 
     /// That nothing is going on.
     pub(crate) fn assert_idle(&self) {
-        let Tallies { running, parked, .. } = self.tallies();
+        let ExchangeTallies { running, parked, .. } = self.tallies();
         assert_eq!((running, parked), (0, 0), "running and parked");
     }
 }
@@ -166,7 +172,7 @@ impl World {
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
     message: Value,
-    streams: Streams,
+    streams: StreamSupport,
     principal: Principal,
     route: Option<Route>,
     share: Option<Share>,
@@ -178,7 +184,13 @@ impl Try {
         let capabilities = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
         params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        Self { message, streams: Streams::Allowed, principal: Principal::ANONYMOUS, route: None, share: None }
+        Self {
+            message,
+            streams: StreamSupport::Allowed,
+            principal: Principal::ANONYMOUS,
+            route: None,
+            share: None,
+        }
     }
 
     /// A call of a tool by a client that can do everything.
@@ -219,12 +231,12 @@ impl Try {
     }
 
     pub(crate) fn json_only(self) -> Self {
-        Self { streams: Streams::No, ..self }
+        Self { streams: StreamSupport::No, ..self }
     }
 
     /// By a client that can come back for a stream.
     pub(crate) fn resumable(self) -> Self {
-        Self { streams: Streams::Resumable, ..self }
+        Self { streams: StreamSupport::Resumable, ..self }
     }
 
     pub(crate) fn by(self, name: &str) -> Self {
@@ -267,19 +279,19 @@ impl Try {
 }
 
 /// The server asks the client something, in a task of its own.
-pub(crate) fn question(call: &Asked, method: &str, params: Value) -> JoinHandle<Reply> {
+pub(crate) fn question(call: &FakeRequest, method: &str, params: Value) -> JoinHandle<Reply> {
     let (context, method) = (call.context.clone(), Method::new(method));
     tokio::spawn(async move { context.ask(&method, Some(&RawJson::of(&params))).await })
 }
 
 /// The server says something, in a task of its own.
-pub(crate) fn saying(call: &Asked, text: &str) -> JoinHandle<Result<(), tenure_protocol::Error>> {
+pub(crate) fn saying(call: &FakeRequest, text: &str) -> JoinHandle<Result<(), tenure_protocol::Error>> {
     let (context, params) = (call.context.clone(), RawJson::of(&json!({ "level": "info", "data": text })));
     tokio::spawn(async move { context.notify(&Method::LogMessage, Some(&params)).await })
 }
 
 /// The server says something, which is taken at once.
-pub(crate) async fn say(call: &Asked, text: &str) {
+pub(crate) async fn say(call: &FakeRequest, text: &str) {
     call.say(&Method::LogMessage, &json!({ "level": "info", "data": text })).await;
 }
 
@@ -291,21 +303,21 @@ pub(crate) fn value(reply: Reply) -> Value {
 }
 
 /// The one message of an answer.
-pub(crate) fn json_of(answer: Answer) -> Value {
+pub(crate) fn json_of(answer: ExchangeAnswer) -> Value {
     match answer {
-        Answer::Json { body, code } => {
+        ExchangeAnswer::Json { body, code } => {
             let message: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(message["error"]["code"].as_i64(), code, "{message}");
             message
         }
-        Answer::Refused(error) => json!({ "refused": error.reason().as_str() }),
-        Answer::Stream(_) => panic!("one message, not a stream"),
+        ExchangeAnswer::Refused(error) => json!({ "refused": error.reason().as_str() }),
+        ExchangeAnswer::Stream(_) => panic!("one message, not a stream"),
     }
 }
 
-pub(crate) fn flow_of(answer: Answer) -> Flow {
+pub(crate) fn flow_of(answer: ExchangeAnswer) -> Flow {
     match answer {
-        Answer::Stream(flow) => *flow,
+        ExchangeAnswer::Stream(flow) => *flow,
         other => panic!("a stream, not {other:?}"),
     }
 }
@@ -378,7 +390,7 @@ pub(crate) const fn seconds(count: u64) -> Duration {
 }
 
 /// Withdraws a request that waits for its answer.
-pub(crate) async fn hang_up(waiting: JoinHandle<Answer>) {
+pub(crate) async fn hang_up(waiting: JoinHandle<ExchangeAnswer>) {
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_protocol::{Method, RawJson, Reply};
 use tenure_session::backend::Call;
-use tenure_session::exchange::Answer;
+use tenure_session::exchange::ExchangeAnswer;
 use tenure_session::port::BoxFuture;
 
 use super::support::{Making, Try, World, accepted};
@@ -79,9 +79,9 @@ async fn client(world: Arc<World>, seed: u64) {
             Err(_) => return waiting.abort(),
         };
         let last = match answer {
-            Answer::Json { body, .. } => body,
-            Answer::Refused(_) => return,
-            Answer::Stream(mut flow) => {
+            ExchangeAnswer::Json { body, .. } => body,
+            ExchangeAnswer::Refused(_) => return,
+            ExchangeAnswer::Stream(mut flow) => {
                 let mut last = None;
                 let reading = async {
                     while let Some(body) = flow.next().await {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_protocol::{Message, Method, RawJson};
 use tenure_session::call::News;
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::{Limits, Principal, Session};
 use tenure_testkit::runtime::{self, event, json_of, reader_of, send};
 
@@ -109,7 +109,7 @@ async fn a_question_ends_with_its_session() {
     while session.info().events < 2 {
         tokio::task::yield_now().await;
     }
-    world.sessions.end(&session, End::Deleted).await.unwrap();
+    world.sessions.end(&session, EndCause::Deleted).await.unwrap();
     let error = asking.await.unwrap().unwrap_err();
     assert!(error.raw().read::<Value>().unwrap()["data"]["reason"] == "session_deleted", "{error:?}");
 }
@@ -140,7 +140,7 @@ async fn an_update_reaches_every_subscriber_and_nobody_else() {
     json_of(waiting.await.unwrap());
     assert!(three.info().subscriptions.is_empty());
     // An ended session is no subscriber any more.
-    world.sessions.end(&one, End::Deleted).await.unwrap();
+    world.sessions.end(&one, EndCause::Deleted).await.unwrap();
     world.sessions.fanout().resource_updated("a://b");
     assert_eq!(two.info().events, 2);
 }

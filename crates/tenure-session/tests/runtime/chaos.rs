@@ -25,7 +25,7 @@ use tenure_session::session::{Item, Reader};
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
-use tenure_testkit::fake_backend::{FakeCall, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, FakeCall};
 use tenure_testkit::runtime::{self, parse, reader_of, send};
 use tokio::runtime::Builder;
 
@@ -630,7 +630,7 @@ impl Chaos {
         self.session = Some(session);
         let mut calls: HashMap<u64, FakeCall> = HashMap::new();
         while calls.len() < again.len() {
-            if let Seen::Call(call) = self.world.script.next().await {
+            if let BackendEvent::Call(call) = self.world.script.next().await {
                 calls.insert(id_of(&call), call);
             }
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_session::port::store::{RecordKey, Space, Store};
-use tenure_session::record::Kept;
-use tenure_session::session::{Existing, Parts, SavedSession};
+use tenure_session::record::StoredSession;
+use tenure_session::session::{Existing, SavedSession, SessionParts};
 use tenure_session::{Limits, Principal, SessionId, SessionKey, Sessions};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
@@ -29,7 +29,7 @@ struct Scene {
 }
 
 fn start(store: Arc<dyn Store>, clock: Arc<HandClock>) -> Sessions {
-    Sessions::start(Parts { store, backend: FakeBackend::new().0, clock, limits: Limits::default() })
+    Sessions::start(SessionParts { store, backend: FakeBackend::new().0, clock, limits: Limits::default() })
 }
 
 impl Scene {
@@ -66,7 +66,7 @@ impl Scene {
 
     async fn there(&self) -> usize {
         let records = self.late.list(Space::Session, None, 100).await.unwrap();
-        let is_session = |value| matches!(Kept::decode(value), Ok(Kept::Session(_)));
+        let is_session = |value| matches!(StoredSession::decode(value), Ok(StoredSession::Session(_)));
         records.iter().filter(|(_, record)| is_session(&record.value)).count()
     }
 

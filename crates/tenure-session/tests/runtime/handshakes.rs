@@ -7,7 +7,7 @@ use tenure_protocol::{Method, Notification, Reason, Response};
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
 use tenure_session::limits::Gate;
 use tenure_session::port::store::Store;
-use tenure_session::session::IdleTtl;
+use tenure_session::settings::IdleTtl;
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;

@@ -9,8 +9,9 @@ use tenure_session::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::call::Caller;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::store::{RecordKey, Store, Version};
-use tenure_session::record::End;
-use tenure_session::session::{Item, Metadata};
+use tenure_session::record::EndCause;
+use tenure_session::session::Item;
+use tenure_session::settings::Metadata;
 use tenure_session::{Limits, Principal, Session};
 use tenure_store::memory::Memory;
 use tenure_testkit::faulty::Faulty;
@@ -28,7 +29,7 @@ async fn a_session_that_ends_while_an_event_is_on_its_way_ends_its_streams_all_t
     next(&mut reader).await;
     world.store.hold_appends();
     say(&call, "on its way").await;
-    world.sessions.end(&session, End::Deleted).await.unwrap();
+    world.sessions.end(&session, EndCause::Deleted).await.unwrap();
     world.store.release_appends();
     let rest = tokio::time::timeout(SOON, all(&mut reader)).await.expect("the stream ends");
     assert_eq!(rest, ["on its way", "error 1 session_deleted"]);
@@ -45,7 +46,7 @@ async fn an_answer_on_its_way_is_not_lost_when_the_session_ends() {
     while !session.info().calls.is_empty() {
         tokio::task::yield_now().await;
     }
-    world.sessions.end(&session, End::Deleted).await.unwrap();
+    world.sessions.end(&session, EndCause::Deleted).await.unwrap();
     world.store.release_appends();
     assert_eq!(tokio::time::timeout(SOON, all(&mut reader)).await.expect("it ends"), ["result 1"]);
 }

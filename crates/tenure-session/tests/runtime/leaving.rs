@@ -10,8 +10,8 @@ use tenure_protocol::{Error, Notification, RawJson, Reason, Reply, RpcError};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::store::{RecordKey, Space, Store};
-use tenure_session::record::Kept;
-use tenure_session::session::{Existing, Parts, SavedSession};
+use tenure_session::record::StoredSession;
+use tenure_session::session::{Existing, SavedSession, SessionParts};
 use tenure_session::{Limits, Principal, SessionId, Sessions};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
@@ -100,13 +100,13 @@ impl Scene {
     /// How many sessions the store has.
     async fn there(&self) -> usize {
         let records = self.late.list(Space::Session, None, 100).await.unwrap();
-        let is_session = |value| matches!(Kept::decode(value), Ok(Kept::Session(_)));
+        let is_session = |value| matches!(StoredSession::decode(value), Ok(StoredSession::Session(_)));
         records.iter().filter(|(_, record)| is_session(&record.value)).count()
     }
 }
 
 fn start(late: &Arc<Late>, clock: &Arc<HandClock>, servers: Servers) -> Sessions {
-    Sessions::start(Parts {
+    Sessions::start(SessionParts {
         store: late.clone(),
         backend: Arc::new(servers),
         clock: clock.clone(),
@@ -242,7 +242,9 @@ async fn metadata_that_were_written_are_those_of_the_session_also_if_their_write
     at_every_moment(change, async |scene: &Scene, _| {
         let session = scene.sessions.find(&scene.live, &Principal::ANONYMOUS).await.unwrap();
         let record = scene.late.get(RecordKey::session(scene.live.key())).await.unwrap().unwrap();
-        let Ok(Kept::Session(kept)) = Kept::decode(&record.value) else { panic!("a session") };
+        let Ok(StoredSession::Session(kept)) = StoredSession::decode(&record.value) else {
+            panic!("a session")
+        };
         assert_eq!(session.metadata(), (kept.metadata, record.version));
     })
     .await;

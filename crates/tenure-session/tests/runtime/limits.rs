@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tenure_protocol::{Error, Kind, Method, RawJson, Reason};
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::{Limits, Principal};
 use tenure_testkit::runtime::{self, json_of, send};
 
@@ -101,7 +101,7 @@ async fn tombstones_are_bounded() {
     let mut ended = Vec::new();
     for _ in 0..4 {
         let session = world.session().await;
-        world.sessions.end(&session, End::Deleted).await.unwrap();
+        world.sessions.end(&session, EndCause::Deleted).await.unwrap();
         ended.push(session);
     }
     let mut reasons = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_protocol::{Kind, Method, Notification, Reason};
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::{Answer, Limits, Principal, SessionId};
 use tenure_testkit::fake_backend::Opens;
 use tenure_testkit::runtime::{self, json_of, parse};
@@ -46,7 +46,7 @@ async fn a_foreign_session_looks_exactly_like_an_unknown_one() {
     assert_eq!(strange.to_rpc(), absent.to_rpc());
     assert!(world.sessions.find(session.id(), &alice).await.is_ok());
     // Also after it has ended: only its owner is told how.
-    world.sessions.end(&session, End::Revoked).await.unwrap();
+    world.sessions.end(&session, EndCause::Revoked).await.unwrap();
     let strange = world.sessions.find(session.id(), &Principal::named("eve")).await.unwrap_err();
     assert_eq!(strange.to_rpc(), absent.to_rpc());
     let owner = world.sessions.find(session.id(), &alice).await.unwrap_err();
@@ -67,7 +67,9 @@ async fn requests_wait_for_initialized_but_ping_does_not() {
 
 #[tokio::test]
 async fn an_ended_session_stays_dead_and_says_how_it_ended() {
-    for (end, reason) in [(End::Deleted, Reason::SessionDeleted), (End::Revoked, Reason::SessionRevoked)] {
+    for (end, reason) in
+        [(EndCause::Deleted, Reason::SessionDeleted), (EndCause::Revoked, Reason::SessionRevoked)]
+    {
         let mut world = World::new();
         let session = world.session().await;
         world.sessions.end(&session, end).await.unwrap();
@@ -89,7 +91,7 @@ async fn ending_a_session_answers_what_is_in_flight_and_ends_its_streams() {
     let (_second, mut stream) = world.streaming_call(&session, 2).await;
     assert_eq!(next(&mut stream).await.1, "hello");
     let mut standalone = session.listen(None).await.unwrap();
-    world.sessions.end(&session, End::Deleted).await.unwrap();
+    world.sessions.end(&session, EndCause::Deleted).await.unwrap();
     let answer = json_of(waiting.await.unwrap());
     assert_eq!(
         (answer["id"].as_u64(), &answer["error"]["data"]["reason"]),
@@ -177,7 +179,7 @@ async fn metadata_changes_by_compare_and_swap() {
     for _ in 0..20 {
         let session = session.clone();
         writers.spawn(async move {
-            let count = |metadata: &mut tenure_session::session::Metadata| {
+            let count = |metadata: &mut tenure_session::settings::Metadata| {
                 let count = metadata.get("count").and_then(serde_json::Value::as_u64).unwrap_or(0);
                 metadata.insert("count".into(), (count + 1).into());
             };

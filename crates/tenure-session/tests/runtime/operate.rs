@@ -7,7 +7,7 @@ use serde_json::json;
 use tenure_protocol::Reason;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{RecordKey, Store};
-use tenure_session::record::{End, Kept};
+use tenure_session::record::{EndCause, StoredSession};
 use tenure_session::session::{self, Existing, NotAdopted, SavedSession, noted_requests};
 use tenure_session::{Limits, Session, SessionKey};
 use tenure_store::copy::save_log;
@@ -27,11 +27,11 @@ async fn save(store: &dyn Store, key: SessionKey) -> SavedSession {
 }
 
 /// How a session ended, as its store has it.
-async fn end_of(store: &dyn Store, key: SessionKey) -> Option<End> {
+async fn end_of(store: &dyn Store, key: SessionKey) -> Option<EndCause> {
     let record = store.get(RecordKey::session(key)).await.unwrap()?;
-    match Kept::decode(&record.value).unwrap() {
-        Kept::Tombstone(tombstone) => Some(tombstone.end),
-        Kept::Session(_) => None,
+    match StoredSession::decode(&record.value).unwrap() {
+        StoredSession::Tombstone(tombstone) => Some(tombstone.end),
+        StoredSession::Session(_) => None,
     }
 }
 

@@ -7,7 +7,7 @@ use tenure_protocol::Reason;
 use tenure_session::fingerprint::{Fingerprint, Fingerprints};
 use tenure_session::limits::OtherServer;
 use tenure_session::port::store::{Expected, RecordKey, Store};
-use tenure_session::record::{Kept, SessionRecord};
+use tenure_session::record::{SessionRecord, StoredSession};
 use tenure_session::{Limits, Route, Session};
 
 use crate::support::{World, request};
@@ -31,9 +31,9 @@ fn serving(configured: &str, world: Option<World>, other_server: OtherServer) ->
 
 async fn record_of(world: &World, session: &Session) -> SessionRecord {
     let record = world.store.get(RecordKey::session(session.id().key())).await.unwrap().unwrap();
-    match Kept::decode(&record.value).unwrap() {
-        Kept::Session(record) => *record,
-        Kept::Tombstone(tombstone) => panic!("it ended: {tombstone:?}"),
+    match StoredSession::decode(&record.value).unwrap() {
+        StoredSession::Session(record) => *record,
+        StoredSession::Tombstone(tombstone) => panic!("it ended: {tombstone:?}"),
     }
 }
 

@@ -9,7 +9,7 @@ use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Opening};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::store::{RecordKey, SavedLog, Store};
-use tenure_session::record::{End, Kept};
+use tenure_session::record::{EndCause, StoredSession};
 use tenure_session::session::Phase;
 use tenure_session::session::{Existing, SavedSession};
 use tenure_session::{Limits, Principal, SessionId};
@@ -59,7 +59,7 @@ impl Link for SlowLink {
 }
 
 fn is_tombstone(value: &[u8]) -> bool {
-    matches!(Kept::decode(value), Ok(Kept::Tombstone(_)))
+    matches!(StoredSession::decode(value), Ok(StoredSession::Tombstone(_)))
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn the_standalone_stream_ends_with_its_session_also_while_an_event_is_on_i
     let mut reader = session.listen(None).await.unwrap();
     world.store.hold_appends();
     link.outlet.notify(&Method::LogMessage, Some(&log("on its way"))).await.unwrap();
-    world.sessions.end(&session, End::Deleted).await.unwrap();
+    world.sessions.end(&session, EndCause::Deleted).await.unwrap();
     world.store.release_appends();
     let rest = tokio::time::timeout(SOON, all(&mut reader)).await.expect("it ends");
     assert_eq!(rest, ["prime", "on its way"]);

@@ -10,7 +10,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::session::Answer;
 use tenure_session::{Limits, Principal, Session, Sessions};
 use tenure_store::memory::Memory;
-use tenure_testkit::fake_backend::{FakeBackend, NewLink, Opens, Script, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, NewLink, Opens, Script};
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -76,12 +76,12 @@ async fn requests_that_wait_for_a_server_share_one() {
     let (mut opened, mut calls) = (0, 0);
     while calls < 10 {
         match world.script.next().await {
-            Seen::Opened(_) => opened += 1,
-            Seen::Call(call) => {
+            BackendEvent::Opened(_) => opened += 1,
+            BackendEvent::Call(call) => {
                 calls += 1;
                 call.answer(&json!({}));
             }
-            Seen::Heard(_) | Seen::Closed => {}
+            BackendEvent::Heard(_) | BackendEvent::Closed => {}
         }
     }
     assert_eq!(opened, 1);
@@ -197,7 +197,9 @@ async fn relinking(world: &mut World) -> (Arc<Session>, NewLink, tenure_testkit:
     world.script.closed().await;
     let waiting = send(&session, runtime::request(1, "tools/list", &json!({})));
     let link = world.script.opened().await;
-    let Seen::Heard(told) = world.script.next().await else { panic!("first that the client is ready") };
+    let BackendEvent::Heard(told) = world.script.next().await else {
+        panic!("first that the client is ready")
+    };
     assert_eq!(told.method, Method::Initialized);
     let level = world.script.call().await;
     assert_eq!(level.request.method, Method::LoggingSetLevel);

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_protocol::Reason;
 use tenure_session::port::store::RecordKey;
-use tenure_session::record::{Kept, SessionRecord};
-use tenure_session::session::{Changes, IdleTtl, Metadata, Settings};
+use tenure_session::record::{SessionRecord, StoredSession};
+use tenure_session::session::Changes;
+use tenure_session::settings::{IdleTtl, Metadata, Settings};
 use tenure_session::{Limits, Principal, Session, SessionId, session as sessions};
 use tenure_testkit::runtime::{self, json_of, send};
 
@@ -32,7 +33,9 @@ fn metadata(json: serde_json::Value) -> Metadata {
 
 async fn record(world: &World, session: &Session) -> SessionRecord {
     let record = world.store.inner().get(RecordKey::session(session.id().key())).await.unwrap().unwrap();
-    let Kept::Session(session) = Kept::decode(&record.value).unwrap() else { panic!("it has ended") };
+    let StoredSession::Session(session) = StoredSession::decode(&record.value).unwrap() else {
+        panic!("it has ended")
+    };
     *session
 }
 
@@ -251,7 +254,9 @@ async fn no_time_brings_back_a_session_that_has_expired() {
     let limits = limits(Some(HOUR));
     assert_eq!(sessions::annotate(store.as_ref(), key, &never, &limits, late).await.unwrap(), None);
     let Ok(Some(kept)) = store.get(RecordKey::session(key)).await else { panic!("it is there") };
-    let Kept::Session(kept) = Kept::decode(&kept.value).unwrap() else { panic!("as it was") };
+    let StoredSession::Session(kept) = StoredSession::decode(&kept.value).unwrap() else {
+        panic!("as it was")
+    };
     assert_eq!(kept.ttl_ms, None);
     let unknown = SessionId::random().key();
     assert_eq!(sessions::annotate(store.as_ref(), unknown, &never, &limits, late).await.unwrap(), None);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_session::Limits;
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 
 use crate::support::{World, all, next, say};
 
@@ -41,7 +41,7 @@ async fn a_stuck_reader_delays_neither_the_end_of_its_session_nor_shutdown() {
         say(&stuck, &n.to_string()).await;
     }
     let quick = async {
-        world.sessions.end(&session, End::Deleted).await.unwrap();
+        world.sessions.end(&session, EndCause::Deleted).await.unwrap();
         drop(stuck);
         world.sessions.shut_down(Duration::from_secs(1)).await
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_protocol::{Kind, Method, Notification, Reason};
 use tenure_session::port::store::{RecordKey, Space, Store, StoreError};
-use tenure_session::record::{End, Kept};
+use tenure_session::record::{EndCause, StoredSession};
 use tenure_session::session::Item;
 use tenure_session::{Limits, Principal};
 use tenure_testkit::crash::Last;
@@ -101,7 +101,7 @@ async fn a_record_that_is_too_large_is_written_again_when_the_session_changes_an
     session.update_metadata(|metadata| drop(metadata.insert("a".into(), 1.into()))).await.unwrap();
     session.saved().await;
     let record = world.store.get(RecordKey::session(session.id().key())).await.unwrap().unwrap();
-    let Ok(Kept::Session(kept)) = Kept::decode(&record.value) else { panic!("a session") };
+    let Ok(StoredSession::Session(kept)) = StoredSession::decode(&record.value) else { panic!("a session") };
     assert_eq!((kept.phase.as_str(), kept.metadata.len()), ("initialized", 1));
 }
 
@@ -112,7 +112,7 @@ async fn a_store_that_takes_nothing_is_asked_less_and_less_often() {
     let saving = world.session().await;
     let before = world.store.puts();
     world.store.fail_puts(true);
-    world.sessions.end(&ending, End::Deleted).await.unwrap_err();
+    world.sessions.end(&ending, EndCause::Deleted).await.unwrap_err();
     let set_level = runtime::request(1, "logging/setLevel", &json!({ "level": "error" }));
     let waiting = runtime::send(&saving, set_level);
     world.script.call().await.answer(&json!({}));
@@ -127,7 +127,7 @@ async fn a_store_that_takes_nothing_is_asked_less_and_less_often() {
     assert_eq!(world.sessions.tallies().awake, 1);
     saving.saved().await;
     let record = world.store.get(RecordKey::session(saving.id().key())).await.unwrap().unwrap();
-    let Ok(Kept::Session(kept)) = Kept::decode(&record.value) else { panic!("a session") };
+    let Ok(StoredSession::Session(kept)) = StoredSession::decode(&record.value) else { panic!("a session") };
     assert_eq!(kept.log_level.as_deref(), Some("error"));
 }
 

@@ -7,9 +7,9 @@ use serde_json::json;
 use tenure_protocol::{Method, Reason};
 use tenure_session::backend::Opening;
 use tenure_session::port::store::{RecordKey, Store};
-use tenure_session::record::Kept;
+use tenure_session::record::StoredSession;
 use tenure_session::{EventId, Limits, Principal};
-use tenure_testkit::fake_backend::{Opens, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, Opens};
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
 
 use crate::support::{World, gist, next, request, resume, say};
@@ -27,7 +27,7 @@ async fn a_session_outlives_its_process() {
     assert_eq!(session.id(), old.id());
     let second = world.script.opened().await;
     assert_eq!((second.opening, second.params), (Opening::Wake, first.params), "the handshake is replayed");
-    let Seen::Heard(heard) = world.script.next().await else { panic!("initialized") };
+    let BackendEvent::Heard(heard) = world.script.next().await else { panic!("initialized") };
     assert_eq!(heard.method, Method::Initialized);
     let waiting = send(&session, runtime::request(1, "tools/call", &json!({})));
     world.script.call().await.answer(&json!({ "fine": true }));
@@ -120,8 +120,8 @@ async fn saved(
 ) {
     loop {
         let record = world.store.get(RecordKey::session(session.id().key())).await.unwrap().unwrap();
-        match Kept::decode(&record.value).unwrap() {
-            Kept::Session(record) if wanted(&record) => return,
+        match StoredSession::decode(&record.value).unwrap() {
+            StoredSession::Session(record) if wanted(&record) => return,
             _ => tokio::task::yield_now().await,
         }
     }
@@ -243,7 +243,7 @@ async fn what_nobody_asks_for_is_swept_away() {
     let world = world.killed(limits);
     tokio::time::sleep(70 * MINUTE).await;
     let record = world.store.get(key).await.unwrap().unwrap();
-    assert!(matches!(Kept::decode(&record.value), Ok(Kept::Tombstone(_))));
+    assert!(matches!(StoredSession::decode(&record.value), Ok(StoredSession::Tombstone(_))));
     tokio::time::sleep(30 * MINUTE).await;
     assert_eq!(world.store.get(key).await.unwrap(), None);
 }

@@ -7,7 +7,7 @@ use tenure_layers::data::{DataLayer, Policy, Required};
 use tenure_protocol::{RawJson, Reason, Reply, RpcError};
 use tenure_session::backend::{Backend, Call, Responder};
 use tenure_session::port::BoxFuture;
-use tenure_session::state::{Kind, NewState, StateLimits};
+use tenure_session::state::{NewState, StateKind, StateLimits};
 use tenure_session::{Principal, Route, State, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
@@ -33,7 +33,7 @@ impl World {
     }
 
     async fn state(&self) -> State {
-        let new = NewState::of(Kind::new("session").unwrap());
+        let new = NewState::of(StateKind::new("session").unwrap());
         self.states.create(&Principal::ANONYMOUS, new).await.unwrap()
     }
 

@@ -10,12 +10,12 @@ use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::call::Caller;
 use tenure_session::port::BoxFuture;
 use tenure_session::port::seal::Seal;
-use tenure_session::session::{Answer, Parts};
-use tenure_session::state::{Kind, NewState, State, StateLimits};
+use tenure_session::session::{Answer, SessionParts};
+use tenure_session::state::{NewState, State, StateKind, StateLimits};
 use tenure_session::{Limits, Principal, Session, Sessions, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::{HandClock, TurnableClock};
-use tenure_testkit::fake_backend::{FakeBackend, Script, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, Script};
 use tenure_testkit::runtime::{self, json_of, request};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -64,13 +64,14 @@ fn world(policy: Policy, kinds: Vec<KindOfState>, null: bool) -> World {
     let (fake, script) = FakeBackend::new();
     let inner: Arc<dyn Backend> = if null { Arc::new(Nothing(fake)) } else { fake };
     let backend = Arc::new(DataLayer::new(inner, states.clone(), policy, kinds));
-    let parts = Parts { store, backend, clock: Arc::new(TurnableClock::start()), limits: Limits::default() };
+    let parts =
+        SessionParts { store, backend, clock: Arc::new(TurnableClock::start()), limits: Limits::default() };
     World { sessions: Sessions::start(parts), states, clock, script }
 }
 
 /// A data session of nobody in particular.
 async fn state(world: &World) -> State {
-    let new = NewState::of(Kind::new("session").unwrap());
+    let new = NewState::of(StateKind::new("session").unwrap());
     world.states.create(&Principal::ANONYMOUS, new).await.unwrap()
 }
 
@@ -115,7 +116,7 @@ async fn reaches_the_server(request: Request, required: Required, null: bool) ->
                 assert!(json_of(refused.unwrap())["error"].is_object());
                 return false;
             }
-            seen = world.script.next() => if matches!(seen, Seen::Call(_)) { return true },
+            seen = world.script.next() => if matches!(seen, BackendEvent::Call(_)) { return true },
         }
     }
 }
@@ -256,7 +257,8 @@ async fn the_same_cookie_under_another_name_is_another() {
 async fn a_cookie_that_was_sealed_after_the_end_is_good_for_nothing() {
     let mut world = world(Policy { seal: Some(Arc::new(Bound)), ..Policy::default() }, Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
-    let new = NewState { idle_ttl: Some(24 * 60 * MINUTE), ..NewState::of(Kind::new("session").unwrap()) };
+    let new =
+        NewState { idle_ttl: Some(24 * 60 * MINUTE), ..NewState::of(StateKind::new("session").unwrap()) };
     let state = world.states.create(&Principal::ANONYMOUS, new).await.unwrap();
     let id = state.id().cookie();
     let long = call(&session, 1, &json!({ "id": id }));
@@ -270,7 +272,7 @@ async fn a_cookie_that_was_sealed_after_the_end_is_good_for_nothing() {
 
 #[tokio::test]
 async fn a_list_of_one_kind_is_not_hidden_by_another() {
-    let kind = |name| Kind::new(name).unwrap();
+    let kind = |name| StateKind::new(name).unwrap();
     let world = world(Policy::default(), vec![KindOfState::new(kind("basket"), "a basket")], false);
     let ann = Principal::named("ann");
     for _ in 0..400 {

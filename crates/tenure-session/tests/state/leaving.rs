@@ -10,7 +10,7 @@ use tenure_session::Principal;
 use tenure_session::backend::{Backend, Call, Responder};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::seal::Seal;
-use tenure_session::state::{Fault, Listed, Lost, State, StateLimits, States};
+use tenure_session::state::{Fault, Lost, State, StateInfo, StateLimits, States};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
 use tenure_testkit::fake_backend::FakeBackend;
@@ -34,7 +34,7 @@ struct Scene {
 struct Outcome {
     scene: Scene,
     /// Every state that the store has, ended ones too.
-    there: Vec<Listed>,
+    there: Vec<StateInfo>,
     /// The caller was answered before it could leave.
     answered: bool,
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tenure_protocol::Reason;
 use tenure_session::Principal;
-use tenure_session::state::{About, Edition, Listed, NewState, StateId};
+use tenure_session::state::{About, Edition, NewState, StateId, StateInfo};
 
 use crate::support::{Engine, HOUR, World, ann, bob, holding, increment, kind, on_every_engine};
 
@@ -34,8 +34,8 @@ async fn pages(
     world: &World,
     owner: &Principal,
     limit: usize,
-    mut between: impl AsyncFnMut(&[Listed]),
-) -> Vec<Listed> {
+    mut between: impl AsyncFnMut(&[StateInfo]),
+) -> Vec<StateInfo> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let page = world.states.list(owner, after, limit).await.unwrap();
@@ -49,7 +49,7 @@ async fn pages(
     }
 }
 
-fn ids(listed: &[Listed]) -> HashSet<StateId> {
+fn ids(listed: &[StateInfo]) -> HashSet<StateId> {
     let ids: HashSet<_> = listed.iter().map(|listed| listed.id.unwrap()).collect();
     assert_eq!(ids.len(), listed.len(), "one came twice");
     ids
@@ -121,7 +121,7 @@ async fn operators_see_everything_exactly_once(engine: Engine) {
             }
         }
         assert_eq!(seen.len(), 600, "by {limit}");
-        assert_eq!(seen.iter().map(Listed::label).collect::<HashSet<_>>(), labels);
+        assert_eq!(seen.iter().map(StateInfo::label).collect::<HashSet<_>>(), labels);
         let ended = |why| seen.iter().filter(|listed| listed.end == Some(why)).count();
         assert_eq!((ended(Reason::SessionDeleted), ended(Reason::SessionRevoked)), (60, 60));
     }

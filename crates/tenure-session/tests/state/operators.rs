@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_protocol::Reason;
 use tenure_session::port::store::{Expected, RecordKey, Space, Store};
-use tenure_session::state::{Edition, Listed, Lost, Resumed, State, StateLimits, States};
+use tenure_session::state::{Edition, Lost, Resumed, State, StateInfo, StateLimits, States};
 use tenure_session::{Principal, SessionKey};
 
 use crate::support::{
@@ -38,7 +38,7 @@ fn key(owner: &Principal, state: &State) -> SessionKey {
     state.id().key(owner)
 }
 
-async fn listed(world: &World, key: SessionKey) -> Listed {
+async fn listed(world: &World, key: SessionKey) -> StateInfo {
     world.states.look_at(key).await.unwrap().unwrap().0
 }
 
@@ -129,7 +129,7 @@ async fn states_are_found_by_their_names_in_logs(engine: Engine) {
     states[0].delete().await.unwrap();
     for state in &states {
         let found = world.states.list_named(&state.label(), 10).await.unwrap().states;
-        assert_eq!(found.iter().map(Listed::label).collect::<Vec<_>>(), [state.label()]);
+        assert_eq!(found.iter().map(StateInfo::label).collect::<Vec<_>>(), [state.label()]);
         let begin = &state.label()[..3];
         let found = world.states.list_named(begin, 100).await.unwrap().states.len();
         assert_eq!(found, states.iter().filter(|other| other.label().starts_with(begin)).count());

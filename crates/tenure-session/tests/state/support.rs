@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tenure_session::Principal;
 use tenure_session::port::clock::{Clock, Time};
 use tenure_session::port::store::Store;
-use tenure_session::state::{Fault, Kind, Lost, NewState, State, StateLimits, States};
+use tenure_session::state::{Fault, Lost, NewState, State, StateKind, StateLimits, States};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
@@ -111,8 +111,8 @@ pub(crate) fn bob() -> Principal {
     Principal::named("bob")
 }
 
-pub(crate) fn kind() -> Kind {
-    Kind::new("basket").unwrap()
+pub(crate) fn kind() -> StateKind {
+    StateKind::new("basket").unwrap()
 }
 
 pub(crate) fn holding(data: &'static str) -> NewState {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tenure_protocol::{Eras, Method, RawJson, Reply, modern};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{Became, TaskWish};
-use tenure_session::exchange::Answer;
+use tenure_session::exchange::ExchangeAnswer;
 use tenure_session::port::BoxFuture;
 use tenure_session::task::TaskLimits;
 use tenure_session::{Principal, Route};
@@ -209,7 +209,7 @@ async fn what_a_task_says_reaches_nobody(engine: Engine) {
     let answer = tokio::spawn(async move { exchanges.request(checked, caller(&ann())).await });
     let asked = world.server.expect("tools/call").await;
     asked.context.progress(-1.0, None, None).await.unwrap();
-    let Answer::Stream(mut flow) = answer.await.unwrap() else { panic!("a stream") };
+    let ExchangeAnswer::Stream(mut flow) = answer.await.unwrap() else { panic!("a stream") };
     let said = |body: Option<bytes::Bytes>| serde_json::from_slice::<Value>(&body.unwrap()).unwrap();
     assert_eq!(said(flow.next().await)["params"]["progress"], -1.0);
     let (became, created) = tokio::join!(asked.context.become_task(TaskWish::default()), flow.next());

@@ -12,7 +12,7 @@ use tenure_session::port::store::Store;
 use tenure_session::task::{TaskLimits, Tasks};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
-use tenure_testkit::fake_backend::{FakeBackend, FakeCall, NewLink, Script, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, FakeCall, NewLink, Script};
 use tenure_testkit::faulty::Faulty;
 use tokio::task::JoinHandle;
 
@@ -314,9 +314,9 @@ async fn a_server_that_is_lost_takes_its_task_along() {
     // Above all it is not done a second time.
     let done = loop {
         match world.script.next().await {
-            Seen::Closed => break true,
-            Seen::Call(call) => panic!("{call:?}"),
-            Seen::Opened(_) | Seen::Heard(_) => {}
+            BackendEvent::Closed => break true,
+            BackendEvent::Call(call) => panic!("{call:?}"),
+            BackendEvent::Opened(_) | BackendEvent::Heard(_) => {}
         }
     };
     assert!(done);
@@ -410,7 +410,7 @@ async fn a_task_that_was_under_way_when_the_gateway_was_killed_is_interrupted() 
     // Another's task is nobody's; to say so, the server has to be known.
     let unknown = next.ask_as(&bob(), "tasks/get", json!({ "taskId": id })).await.unwrap();
     assert_eq!(unknown["error"]["code"], -32602);
-    assert!(matches!(next.script.next().await, Seen::Opened(_)));
+    assert!(matches!(next.script.next().await, BackendEvent::Opened(_)));
 }
 
 #[tokio::test]

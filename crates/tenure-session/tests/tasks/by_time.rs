@@ -11,7 +11,7 @@ use tenure_session::fingerprint::Fingerprint;
 use tenure_session::task::{TaskLimits, Tasks};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
-use tenure_testkit::fake_responder::{Asked, FakeResponder};
+use tenure_testkit::fake_responder::{FakeRequest, FakeResponder};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -31,7 +31,7 @@ fn soon() -> TaskLimits {
 }
 
 /// A call that has run for so long that it is a task.
-async fn grown(world: &mut World) -> (String, Asked) {
+async fn grown(world: &mut World) -> (String, FakeRequest) {
     let answer =
         world.send(&ann(), request("tools/call", json!({ "name": "dig", "arguments": { "deep": 1.50 } })));
     let asked = world.server.expect("tools/call").await;

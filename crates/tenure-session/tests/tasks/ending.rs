@@ -8,7 +8,7 @@ use serde_json::json;
 use tenure_protocol::modern;
 use tenure_protocol::{Eras, Method, RawJson};
 use tenure_session::call::TaskWish;
-use tenure_session::exchange::Answer;
+use tenure_session::exchange::ExchangeAnswer;
 use tenure_session::task::TaskLimits;
 
 use crate::support::{Engine, MINUTE, SECOND, World, ann, caller, on_every_engine, request};
@@ -183,7 +183,7 @@ async fn a_stop_waits_for_a_task_that_its_client_has_just_heard_of() {
     drop(calling);
     let mut stopping = Box::pin(world.exchanges.shut_down(MINUTE));
     assert!(once(&mut stopping).await.is_pending());
-    let Answer::Json { body, .. } = answer else { panic!("the task, not {answer:?}") };
+    let ExchangeAnswer::Json { body, .. } = answer else { panic!("the task, not {answer:?}") };
     let id = crate::support::id(&serde_json::from_slice(&body).unwrap());
     for _ in 0..100 {
         tokio::task::yield_now().await;

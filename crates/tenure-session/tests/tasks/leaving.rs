@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tenure_protocol::modern::{self, Streams};
+use tenure_protocol::modern::{self, StreamSupport};
 use tenure_protocol::{Eras, RawJson, Reply, Request};
 use tenure_session::backend::Call;
 use tenure_session::call::TaskWish;
-use tenure_session::exchange::{Answer, Exchanges};
+use tenure_session::exchange::{ExchangeAnswer, Exchanges};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::store::{Space, Store};
 use tenure_session::task::{TaskLimits, Tasks};
@@ -45,9 +45,9 @@ impl Scene {
 
     async fn ask(&self, request: Request) -> RawJson {
         let mut checked = modern::check(request, None, Eras::Both).unwrap();
-        checked.streams = Streams::No;
+        checked.streams = StreamSupport::No;
         match self.exchanges.request(checked, caller(&ann())).await {
-            Answer::Json { body, .. } => RawJson::trusted(body),
+            ExchangeAnswer::Json { body, .. } => RawJson::trusted(body),
             _ => panic!("an answer in JSON"),
         }
     }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tenure_protocol::modern;
 use tenure_protocol::{Eras, Method, RawJson};
-use tenure_session::exchange::{Answer, Exchanges, Flow};
-use tenure_testkit::fake_responder::Asked;
+use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
+use tenure_testkit::fake_responder::FakeRequest;
 
 use crate::support::{Engine, SECOND, World, ann, bob, caller, on_every_engine, request, request_of};
 
@@ -21,13 +21,13 @@ async fn begin(exchanges: Exchanges, notifications: Value) -> Flow {
     let request = request("subscriptions/listen", json!({ "notifications": notifications }));
     let checked = modern::check(request, None, Eras::Both).unwrap();
     match exchanges.request(checked, caller(&ann())).await {
-        Answer::Stream(flow) => *flow,
+        ExchangeAnswer::Stream(flow) => *flow,
         other => panic!("a stream, not {other:?}"),
     }
 }
 
 /// A listen of ann's that the server acknowledges, as far as it knows of it.
-async fn listen(world: &mut World, notifications: Value) -> (Flow, Asked) {
+async fn listen(world: &mut World, notifications: Value) -> (Flow, FakeRequest) {
     let beginning = begin(world.exchanges.clone(), notifications);
     let acknowledging = async {
         let listen = world.server.expect("subscriptions/listen").await;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tenure_protocol::{Method, RawJson, RpcError};
 use tenure_session::call::{Became, CallContext, TaskWish};
-use tenure_testkit::fake_responder::Asked;
+use tenure_testkit::fake_responder::FakeRequest;
 use tokio::task::JoinHandle;
 
 use crate::support::{Engine, SECOND, World, ann, id, on_every_engine, request};
@@ -113,7 +113,7 @@ async fn what_is_no_answer_leaves_the_question_open(engine: Engine) {
 }
 
 /// A call that asked its client something, and then became a task.
-async fn asked_first(world: &mut World) -> (String, Asked) {
+async fn asked_first(world: &mut World) -> (String, FakeRequest) {
     let params = json!({ "name": "dig" });
     let first = world.send(&ann(), request("tools/call", params.clone()));
     let asked = world.server.expect("tools/call").await;

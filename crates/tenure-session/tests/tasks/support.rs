@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenure_protocol::modern::{self, Caching, Streams};
+use tenure_protocol::modern::{self, Caching, StreamSupport};
 use tenure_protocol::{Eras, Method, RawJson, Reply, Request, RequestId};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{Became, Caller, Fanout, TaskWish};
-use tenure_session::exchange::{Answer, ExchangeLimits, Exchanges, Parts};
+use tenure_session::exchange::{ExchangeAnswer, ExchangeLimits, ExchangeParts, Exchanges};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::{Space, Store};
@@ -19,7 +19,7 @@ use tenure_session::{Principal, Route};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::HandClock;
-use tenure_testkit::fake_responder::{Asked, Exchanged, FakeResponder};
+use tenure_testkit::fake_responder::{Exchanged, FakeRequest, FakeResponder};
 use tenure_testkit::faulty::Faulty;
 use tokio::task::JoinHandle;
 
@@ -142,11 +142,11 @@ impl World {
     }
 
     /// A call that has become a task: its id, and the server's side.
-    pub(crate) async fn task(&mut self, who: &Principal) -> (String, Asked) {
+    pub(crate) async fn task(&mut self, who: &Principal) -> (String, FakeRequest) {
         self.task_with(who, TaskWish::default()).await
     }
 
-    pub(crate) async fn task_with(&mut self, who: &Principal, wish: TaskWish) -> (String, Asked) {
+    pub(crate) async fn task_with(&mut self, who: &Principal, wish: TaskWish) -> (String, FakeRequest) {
         let answer = self.send(who, request("tools/call", json!({ "name": "dig" })));
         let asked = self.server.expect("tools/call").await;
         assert_eq!(asked.context.become_task(wish).await, Ok(Became::Task));
@@ -180,7 +180,7 @@ impl World {
 }
 
 pub(crate) fn exchanges(responder: Arc<dyn Responder>, clock: &Arc<HandClock>) -> Exchanges {
-    Exchanges::start(Parts {
+    Exchanges::start(ExchangeParts {
         responder,
         clock: Arc::clone(clock) as _,
         limits: ExchangeLimits::default(),
@@ -195,11 +195,13 @@ pub(crate) fn exchanges(responder: Arc<dyn Responder>, clock: &Arc<HandClock>) -
 pub(crate) fn send(exchanges: Exchanges, who: Principal, request: Request) -> JoinHandle<Value> {
     tokio::spawn(async move {
         let mut checked = modern::check(request, None, Eras::Both).unwrap();
-        checked.streams = Streams::No;
+        checked.streams = StreamSupport::No;
         match exchanges.request(checked, caller(&who)).await {
-            Answer::Json { body, .. } => serde_json::from_slice(&body).unwrap(),
-            Answer::Refused(error) => json!({ "error": error.to_rpc().raw().read::<Value>().unwrap() }),
-            Answer::Stream(_) => panic!("a stream for a client that takes none"),
+            ExchangeAnswer::Json { body, .. } => serde_json::from_slice(&body).unwrap(),
+            ExchangeAnswer::Refused(error) => {
+                json!({ "error": error.to_rpc().raw().read::<Value>().unwrap() })
+            }
+            ExchangeAnswer::Stream(_) => panic!("a stream for a client that takes none"),
         }
     })
 }

@@ -1,8 +1,8 @@
 //! Copies a store while it is in use.
 //!
-//! The writer hands out a snapshot between two batches, so that none is in it by half. From then on the copy
-//! reads beside the writers and they do not wait for it. It is put together under a name of its own and gets the
-//! one of a store only when it is complete, with a mark that says how far it goes.
+//! The writer takes a snapshot between two batches, so that the copy holds whole batches only. The copy is read from
+//! the snapshot, and writers do not wait for it. It is built under another name and gets the name of a store only
+//! when it is complete, with a mark that says how far it goes.
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -20,26 +20,25 @@ use super::load::Load;
 use super::mark::Mark;
 use super::open::{Disk, sync_folder};
 use super::private;
-use super::raw::Stage;
-use super::report::Totals;
+use super::raw::ByteProgress;
+use super::report::ReportTotals;
 use super::room::{self, Room};
 
-/// Progress is told after so many bytes.
+/// Progress is reported after this many bytes.
 const TELL_BYTES: u64 = 1 << 20;
 
 impl Disk {
-    /// Copies the store, as it is now, into a folder that is empty or not there yet. What is written meanwhile
-    /// is not in the copy, and does not wait for it. The copy can be opened as a store of its own. Says every
-    /// now and then how far it is.
+    /// Copies the current state of the store into an empty or new folder. Later writes are not in the copy and do not
+    /// wait for it. The copy can be opened as a store of its own. Reports its progress to `progress`.
     ///
     /// # Errors
     /// When the folder is not empty, has no room, or either disk fails; or when the store is damaged.
     pub fn backup(
         &self,
         to: &Path,
-        progress: impl FnMut(Stage) + Send + 'static,
-    ) -> impl Future<Output = Result<Totals, DiskError>> + Send + 'static {
-        let parts = self.place().with(|engine| (Arc::clone(&engine.keyspaces), Arc::clone(&engine.room)));
+        progress: impl FnMut(ByteProgress) + Send + 'static,
+    ) -> impl Future<Output = Result<ReportTotals, DiskError>> + Send + 'static {
+        let parts = self.cell().with(|engine| (Arc::clone(&engine.keyspaces), Arc::clone(&engine.room)));
         let view = self.view();
         let to = to.to_owned();
         async move {
@@ -61,8 +60,8 @@ struct Copy<P> {
     progress: P,
 }
 
-impl<P: FnMut(Stage)> Copy<P> {
-    fn run(mut self) -> Result<Totals, DiskError> {
+impl<P: FnMut(ByteProgress)> Copy<P> {
+    fn run(mut self) -> Result<ReportTotals, DiskError> {
         let to = self.to.clone();
         let io = DiskError::io(&to);
         private::make_store(&to).map_err(&io)?;
@@ -83,7 +82,7 @@ impl<P: FnMut(Stage)> Copy<P> {
         Ok(totals)
     }
 
-    /// A copy beside the store itself must not take what the store keeps in reserve.
+    /// A copy on the same filesystem must not use the reserve of the store.
     fn look_for_room(&self, size: u64) -> std::io::Result<()> {
         let is_beside = self.to.metadata()?.dev() == self.room.folder().metadata()?.dev();
         let reserve = if is_beside { self.room.reserve() } else { 0 };
@@ -93,11 +92,11 @@ impl<P: FnMut(Stage)> Copy<P> {
         }
     }
 
-    fn fill(&mut self, fresh: &Keyspaces, of: u64) -> Result<(Totals, u64), DiskError> {
+    fn fill(&mut self, fresh: &Keyspaces, of: u64) -> Result<(ReportTotals, u64), DiskError> {
         let store = self.room.folder().to_owned();
         let engine = |cause| DiskError::engine(&store, cause);
         let mut load = Load::new(&self.to, fresh);
-        let (mut totals, mut told) = (Totals::default(), 0);
+        let (mut totals, mut told) = (ReportTotals::default(), 0);
         for (name, keyspace) in layout::NAMES.into_iter().zip(self.keyspaces.all()) {
             if name == "meta" {
                 continue;
@@ -108,7 +107,7 @@ impl<P: FnMut(Stage)> Copy<P> {
                 load.take(name, &key, &value)?;
                 if totals.bytes - told > TELL_BYTES {
                     told = totals.bytes;
-                    (self.progress)(Stage { done: told, of: of.max(told) });
+                    (self.progress)(ByteProgress { done: told, of: of.max(told) });
                 }
             }
         }
@@ -118,7 +117,7 @@ impl<P: FnMut(Stage)> Copy<P> {
         };
         let (sequence, batch) = (number(layout::META_SEQUENCE)?, number(layout::META_BATCH)?);
         load.finish(sequence, batch)?;
-        (self.progress)(Stage { done: totals.bytes, of: totals.bytes });
+        (self.progress)(ByteProgress { done: totals.bytes, of: totals.bytes });
         Ok((totals, batch))
     }
 }

@@ -1,7 +1,7 @@
-//! Reads a store from end to end and says what is wrong with it, without changing anything.
+//! Reads a whole store and reports its damage, without changing anything.
 //!
-//! Every entry is decoded, and the index of deadlines is compared with the records. The same walk serves the
-//! repair: what is read goes to a sink, which for a check is none.
+//! Decodes every entry and compares the index of deadlines with the records. A repair uses the same walk: every
+//! readable entry goes to a [`Sink`], which keeps it in a repair and drops it in a check.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,21 +13,21 @@ use tenure_session::port::clock::Time;
 use tenure_session::port::store::{RecordKey, Space};
 
 use super::error::DiskError;
-use super::fates::{Fate, Fates};
+use super::fates::{Fates, KeyFate};
 use super::gaps::Gaps;
 use super::guard;
 use super::layout;
 use super::mark::Mark;
 use super::private;
-use super::raw::{Entry, Files, Stage};
-use super::report::{Damage, Kind, Report};
+use super::raw::{ByteProgress, Files, RawEntry};
+use super::report::{Damage, DamageKind, Report};
 use crate::copy::log_of_rmcp;
 
-/// Looks through the store in a folder. It must not be open. Says every now and then how far it is.
+/// Checks the store in a folder. The store must not be open. Reports its progress to `progress`.
 ///
 /// # Errors
 /// When it is in use, of another layout, not there, or the disk cannot be read.
-pub fn check(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
+pub fn check(folder: &Path, mut progress: impl FnMut(ByteProgress)) -> Result<Report, DiskError> {
     let _lock = guard::lock(folder)?;
     let mark = Mark::open(folder).map_err(DiskError::io(folder))?;
     let files = Files::read(&folder.join("data"), &mut progress).map_err(DiskError::io(folder))?;
@@ -35,13 +35,13 @@ pub fn check(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, D
     Ok(Report { exposed, ..walk(folder, &files, &mark, &mut Nowhere)?.report })
 }
 
-/// Where what was read goes.
+/// Takes the readable entries of a walk.
 pub(super) trait Sink {
-    /// Takes an entry. Those of a keyspace come together and in order.
+    /// Takes an entry. The entries of a keyspace come together and in order.
     fn take(&mut self, keyspace: &'static str, key: &Slice, value: &Slice) -> Result<(), DiskError>;
 }
 
-/// Takes nothing in.
+/// Drops every entry.
 pub(super) struct Nowhere;
 
 impl Sink for Nowhere {
@@ -50,10 +50,10 @@ impl Sink for Nowhere {
     }
 }
 
-/// What a walk through a store found.
+/// The result of a walk through a store.
 pub(super) struct Walked {
     pub(super) report: Report,
-    /// The highest number that was given to anything.
+    /// The highest sequence number in use.
     pub(super) sequence: u64,
     /// The number of the last batch.
     pub(super) batch: u64,
@@ -61,7 +61,7 @@ pub(super) struct Walked {
     pub(super) deadlines: HashMap<RecordKey, Time, RandomState>,
 }
 
-/// Reads everything, decodes it, and hands on what makes sense, all but counters and deadlines.
+/// Reads and decodes everything, and passes readable entries to the sink, except counters and deadlines.
 pub(super) fn walk(
     folder: &Path,
     files: &Files,
@@ -92,11 +92,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Goes through a keyspace. What the visitor understands is handed on.
+    /// Visits the entries of a keyspace, and passes those that the visitor can decode to the sink.
     fn each(
         &mut self,
         keyspace: &'static str,
-        mut visit: impl FnMut(&mut Walked, &mut Gaps, &Entry, &Slice) -> Option<()>,
+        mut visit: impl FnMut(&mut Walked, &mut Gaps, &RawEntry, &Slice) -> Option<()>,
     ) -> Result<(), DiskError> {
         for entry in self.files.entries(keyspace) {
             let entry = entry.map_err(DiskError::io(self.folder))?;
@@ -132,19 +132,19 @@ impl Walk<'_> {
         let (files, fates) = (self.files, &self.fates);
         let walked = &mut self.walked;
         let report = &mut walked.report;
-        // As when it is opened, what counts is how far the journal goes, not the tables.
+        // As in an opening, the end of the journal counts, not the tables.
         let last = files.last_batch.unwrap_or(0);
         walked.batch = walked.batch.max(last);
         report.missing_batches = mark.batch().saturating_sub(last);
         if mark.is_damaged() {
             let file = mark.path().strip_prefix(self.folder).unwrap_or(mark.path()).to_owned();
-            report.damage.push(Damage { file, kind: Kind::Mark, is_refused: false, lost: Some(0) });
+            report.damage.push(Damage { file, kind: DamageKind::Mark, is_refused: false, lost: Some(0) });
         }
         for (file, may_hide_loss) in &files.manifests {
-            // Whether a table was listed that is not there any more cannot be told.
+            // It is unknown whether the manifest listed a table that is gone.
             let may_hide_loss = *may_hide_loss && !fates.has_everything();
             let (file, lost) = (file.clone(), (!may_hide_loss).then_some(0));
-            report.damage.push(Damage { file, kind: Kind::Manifest, is_refused: true, lost });
+            report.damage.push(Damage { file, kind: DamageKind::Manifest, is_refused: true, lost });
         }
         let lost_at_end = report.missing_batches;
         for flaw in &files.journals {
@@ -155,7 +155,7 @@ impl Walk<'_> {
             let lost: u64 = flaw.stretches.iter().map(|stretch| fates.lost(stretch)).sum();
             report.missing_batches += lost;
             let (file, lost) = (flaw.file.clone(), Some(lost + lost_at_end));
-            report.damage.push(Damage { file, kind: Kind::Journal, is_refused: true, lost });
+            report.damage.push(Damage { file, kind: DamageKind::Journal, is_refused: true, lost });
             for stretch in &flaw.stretches {
                 for (keyspace, key) in &stretch.keys {
                     tell(report, files.keyspace(*keyspace), key, fates.of(stretch, *keyspace, key));
@@ -164,7 +164,7 @@ impl Walk<'_> {
         }
         for (keyspace, file, flaw) in &files.tables {
             let name = files.keyspace(*keyspace).unwrap_or("engine").to_owned();
-            let (file, kind, is_refused) = (file.clone(), Kind::Table(name), flaw.is_refused);
+            let (file, kind, is_refused) = (file.clone(), DamageKind::Table(name), flaw.is_refused);
             let lost = if fates.has_all_of(flaw) { Some(0) } else { flaw.lost };
             report.damage.push(Damage { file, kind, is_refused, lost });
         }
@@ -226,7 +226,7 @@ impl Walk<'_> {
         self.each("notes", |_, _, entry, _| layout::stream_of_note(&entry.key).map(|_| ()))
     }
 
-    /// Compares the index with the records. It is not handed on: whoever wants it makes it anew.
+    /// Compares the index with the records. It does not go to the sink, because a repair rebuilds it.
     fn deadlines(&mut self) -> Result<(), DiskError> {
         let mut wanted = self.walked.deadlines.clone();
         for entry in self.files.entries("deadlines") {
@@ -247,15 +247,15 @@ impl Walk<'_> {
     }
 }
 
-/// Tells of a key that was written in a damaged stretch of a journal what became of it.
-fn tell(report: &mut Report, keyspace: Option<&str>, key: &[u8], fate: Fate) {
-    if fate == Fate::Known {
+/// Adds the loss of a key, which a damaged stretch of a journal wrote, to the report.
+fn tell(report: &mut Report, keyspace: Option<&str>, key: &[u8], fate: KeyFate) {
+    if fate == KeyFate::Known {
         return;
     }
     match keyspace {
         Some("records") => {
             let label = layout::read_record_key(key).map(|key| key.label());
-            let is_older = fate == Fate::Older;
+            let is_older = fate == KeyFate::Older;
             label.into_iter().for_each(|label| {
                 report.affect(label, |missing| {
                     missing.record |= !is_older;

@@ -1,8 +1,8 @@
 //! The engine of an open store: its keyspaces, and the threads that work on them.
 //!
-//! Opening starts three threads: the writer, the keeper, which syncs and watches, and one that tidies. Dropping it
-//! waits for them, so that everything taken is on the disk. What is asked of it holds parts of it, and never all, so
-//! that it can be closed at any time; its files are closed when the last part is let go.
+//! Opening starts three threads: the writer, the keeper, which syncs and watches, and the tidy thread. Dropping the
+//! engine waits for them, so that every accepted write is on the disk. An operation holds only the parts that it needs,
+//! never the whole engine, so the engine can be closed at any time. Its files close when the last part is dropped.
 
 use std::path::Path;
 use std::sync::mpsc as std_mpsc;
@@ -16,37 +16,37 @@ use tokio::sync::{Notify, mpsc};
 
 use super::error::DiskError;
 use super::guard;
-use super::job::{Progress, Signal, Write};
-use super::keeper::Keeper;
+use super::job::{Signal, Write, WriterProgress};
+use super::keeper::StoreKeeper;
 use super::layout::{self, Keyspaces};
 use super::mark::Mark;
-use super::open::{Options, Sync, open_data, sync_folder};
+use super::open::{DiskOptions, Sync, open_data, sync_folder};
 use super::private::{self, Watch};
 use super::recent::Recent;
 use super::room::{Health, Room};
 use super::tidy::Tidy;
-use super::writer::Writer;
+use super::writer::StoreWriter;
 use crate::numbers;
 
-/// Writes that may wait for the writer; beyond it callers wait.
+/// Capacity of the writer's queue; callers wait while it is full.
 const QUEUE: usize = 4096;
 
-/// How far numbers leap when a store is opened: more than can be written between two syncs.
+/// How far the sequence number leaps when a store is opened: more than can be written between two syncs.
 const LEAP: u64 = 1 << 20;
 
-/// How often closing looks for a thread that has not ended, a millisecond apart, before a merge of tables that
-/// is under way is left behind.
+/// How often closing checks, a millisecond apart, whether the tidy thread has ended. After that it leaves the thread
+/// and its merge of tables behind.
 const MERGE_LOOKS: u32 = 5000;
 
-/// What is open.
+/// An open store.
 pub(super) struct Engine {
     pub(super) keyspaces: Arc<Keyspaces>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<WriterProgress>,
     pub(super) room: Arc<Room>,
     pub(super) recent: Arc<Recent>,
     pub(super) jobs: mpsc::Sender<Write>,
     close: Arc<Notify>,
-    /// Dropping them stops the keeper and the one that tidies.
+    /// Dropping them stops the keeper and the tidy thread.
     stop: Vec<std_mpsc::Sender<()>>,
     writer: Option<JoinHandle<()>>,
     keeper: Option<JoinHandle<()>>,
@@ -54,10 +54,10 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Opens what is in a folder, or makes it. `failed` is told should it fail later.
+    /// Opens the engine in a folder, or makes one there. It sends to `failed` when it fails later.
     pub(super) fn open(
         folder: &Path,
-        options: Options,
+        options: DiskOptions,
         failed: std_mpsc::Sender<Signal>,
     ) -> Result<Self, DiskError> {
         let io = DiskError::io(folder);
@@ -65,7 +65,7 @@ impl Engine {
         let mark = Mark::open(folder).map_err(&io)?;
         if mark.is_damaged() {
             let file = mark.path().display();
-            tracing::warn!(%file, "the high-water mark is damaged: what was lost cannot be noticed by it");
+            tracing::warn!(%file, "the high-water mark is damaged, so lost writes cannot be detected");
         }
         guard::look(folder, &mark)?;
         let data = folder.join("data");
@@ -77,7 +77,7 @@ impl Engine {
         if batch < mark.batch() {
             return Err(DiskError::Lost { path: folder.to_owned(), missing: mark.batch() - batch });
         }
-        let progress = Arc::new(Progress::new(failed));
+        let progress = Arc::new(WriterProgress::new(failed));
         let room = Arc::new(Room::new(folder, options.reserve_bytes).map_err(&io)?);
         room.survey(&keyspaces);
         let persist = match options.sync {
@@ -90,8 +90,8 @@ impl Engine {
         let (for_writer, its_progress) = (Arc::clone(&keyspaces), Arc::clone(&progress));
         let recent = Arc::new(Recent::new());
         let (its_room, its_recent) = (Arc::clone(&room), Arc::clone(&recent));
-        let writer =
-            Writer::new(for_writer, its_progress, its_room, its_recent, persist, sequence).map_err(engine)?;
+        let writer = StoreWriter::new(for_writer, its_progress, its_room, its_recent, persist, sequence)
+            .map_err(engine)?;
         let (jobs, queue) = mpsc::channel(QUEUE);
         let close = Arc::new(Notify::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(&io)?;
@@ -99,7 +99,7 @@ impl Engine {
         let shared = || (Arc::clone(&keyspaces), Arc::clone(&progress), Arc::clone(&room));
         let keeper = {
             let (keyspaces, progress, room) = shared();
-            Keeper { keyspaces, progress, room, mark, watch: Watch::new(&data) }
+            StoreKeeper { keyspaces, progress, room, mark, watch: Watch::new(&data) }
         };
         let tidy = {
             let (keyspaces, progress, room) = shared();
@@ -135,32 +135,32 @@ impl Engine {
         self.room.full().unwrap_or(Health::Ok)
     }
 
-    /// Closes it. What is left tells when its files are closed too.
+    /// Closes the engine. The returned reference dies when the files are closed too.
     pub(super) fn close(self) -> Weak<Keyspaces> {
         Arc::downgrade(&self.keyspaces)
     }
 }
 
 impl Drop for Engine {
-    /// Waits for the writer: what was taken is written and synced.
+    /// Waits for the threads, so that every write that the writer took is synced.
     fn drop(&mut self) {
         self.close.notify_one();
-        // The writer first, then the keeper, so that the mark covers everything. A writer that a failed engine
-        // holds is left behind: it would never come.
+        // The writer first, then the keeper, so that the mark covers everything. A writer that is stuck in a failed
+        // engine is left behind, because it would never end.
         join(self.writer.take(), |_| self.progress.is_stuck());
         self.stop.clear();
         join(self.keeper.take(), |_| false);
-        // A merge cannot be called off, and may be cut short by the end of the process without harm.
+        // A merge cannot be cancelled, and the end of the process may cut it short without harm.
         join(self.tidy.take(), |looks| looks > MERGE_LOOKS);
     }
 }
 
 /// The number after which this process gives out its own.
 ///
-/// A loss of power may have taken writes whose numbers were already told to clients. The leap is wider than what
-/// can be lost, so that no number ever means two things. If the store is a backup, its original may have given out more
-/// than that since; see `numbers`. The leap is on the disk before any number is given out, in a file
-/// of its own, or a process that loses all it wrote would be followed by one that leaps to the same numbers.
+/// A loss of power may have taken writes whose numbers clients already know. The leap is larger than the number of
+/// writes that can be lost, so no number ever means two things. If the store is a backup, its original may have given
+/// out more numbers since; see `numbers`. The result is written to a file of its own and synced before any number is
+/// given out: otherwise, after a process that lost all its writes, the next one would leap to the same numbers.
 fn leap(folder: &Path, written: Option<u64>, now: Time) -> std::io::Result<u64> {
     let mut numbers = Mark::of_numbers(folder)?;
     let sequence = match written.unwrap_or(0).max(numbers.batch()) {
@@ -172,10 +172,10 @@ fn leap(folder: &Path, written: Option<u64>, now: Time) -> std::io::Result<u64> 
     Ok(sequence)
 }
 
-/// Runs what nothing can be written without. Should it panic, the engine counts as failed: no client must be told that
-/// something is kept which no thread writes or syncs.
-fn vital(progress: &Progress, run: impl FnOnce()) {
-    struct Fallen<'a>(&'a Progress);
+/// Runs the loop of a thread that writes depend on. If it panics, the engine counts as failed: no client may be told
+/// that an event is kept when no thread writes or syncs it.
+fn vital(progress: &WriterProgress, run: impl FnOnce()) {
+    struct Fallen<'a>(&'a WriterProgress);
     impl Drop for Fallen<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
@@ -192,13 +192,13 @@ pub(super) fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> std::io
     std::thread::Builder::new().name(name.to_owned()).spawn(run)
 }
 
-/// Waits for a thread, unless it is given up after so many looks.
+/// Waits for a thread. `is_given_up` gets the number of checks so far and may end the wait.
 pub(super) fn join(thread: Option<JoinHandle<()>>, is_given_up: impl Fn(u32) -> bool) {
     let Some(thread) = thread else { return };
     let mut looks = 0;
     while !thread.is_finished() {
         if is_given_up(looks) {
-            return tracing::warn!("a thread of the store is left behind");
+            return tracing::warn!("a thread of the store did not end in time and is left running");
         }
         std::thread::sleep(Duration::from_millis(1));
         looks += 1;

@@ -1,7 +1,7 @@
 //! Why a disk store cannot be opened or worked on.
 //!
-//! The kinds are what an operator would act on: wait for the other process, free the disk or mend rights, take
-//! another version, or have the store checked and repaired.
+//! Each kind asks for another action of the operator: wait for the other process, free the disk or correct permissions,
+//! use another version, or check and repair the store.
 
 use std::path::{Path, PathBuf};
 
@@ -19,13 +19,13 @@ pub enum DiskError {
     Damaged {
         /// Where the store is.
         path: PathBuf,
-        /// The files, as far as that can be told, from the store's folder on.
+        /// The damaged files as far as they are known, relative to the store's folder.
         files: Vec<PathBuf>,
-        /// What the engine said, if it was asked.
+        /// The error of the engine, if the engine found the damage.
         #[source]
         cause: Option<fjall::Error>,
     },
-    /// Something that was safely on the disk is gone.
+    /// Synced writes are gone.
     #[error("`{}` has lost its last {missing} batches of writes: its journal is damaged", path.display())]
     Lost {
         /// Where.
@@ -61,7 +61,7 @@ fn in_files(files: &[PathBuf]) -> String {
 }
 
 impl DiskError {
-    /// Sorts out what the engine said.
+    /// Maps an error of the engine.
     pub(super) fn engine(folder: &Path, cause: fjall::Error) -> Self {
         use std::io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
 
@@ -72,7 +72,7 @@ impl DiskError {
             cause => cause,
         };
         match cause {
-            // A file that is gone, ends too early or leads nowhere is no failure of the disk.
+            // A file that is gone, ends too early or has bad contents is damage, not a failure of the disk.
             fjall::Error::Io(io)
                 if !matches!(io.kind(), NotFound | UnexpectedEof | InvalidData | InvalidInput) =>
             {

@@ -1,7 +1,7 @@
-//! How the writer deals with events: appending, trimming, dropping and restoring them.
+//! The part of the writer that appends, trims, drops and restores events.
 //!
-//! Appending asks for room first; what removes needs little of it, because it makes room. Trimming goes by a list of
-//! what a session has, in the order it came, which is read once and then kept up to date.
+//! An append asks for room first; a removal needs little room, because it frees some. A trim goes through the events of
+//! a session in the order of arrival (`log`).
 
 use std::sync::atomic::Ordering;
 
@@ -10,19 +10,19 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock};
-use tenure_session::port::store::{Epoch, Keep, Kept, NewEvent, Place, SavedLog, StoreError};
+use tenure_session::port::store::{EntryPlace, Epoch, Keep, KeptEvents, NewEvent, SavedLog, StoreError};
 
 use super::job::failed;
 use super::layout;
-use super::log::Log;
+use super::log::LogIndex;
 use super::room::Growth;
-use super::writer::Writer;
+use super::writer::StoreWriter;
 use crate::numbers;
 
-/// Events of all sessions together whose order is kept at hand for trimming.
+/// The most events of all sessions together whose order is kept in memory for trims.
 const MAX_COUNTED: usize = 1 << 20;
 
-impl Writer {
+impl StoreWriter {
     pub(super) fn append(
         &mut self,
         session: SessionKey,
@@ -40,16 +40,16 @@ impl Writer {
             let position = Position(self.next());
             positions.push(position);
             match event.place {
-                Place::Note => {
+                EntryPlace::Note => {
                     let key = layout::stream_prefix(&session, event.stream);
                     self.batch.insert(&self.keyspaces.notes, key, event.body.as_ref());
                     continue;
                 }
-                Place::End => {
+                EntryPlace::End => {
                     let key = layout::stream_prefix(&session, event.stream);
                     self.batch.remove(&self.keyspaces.notes, key);
                 }
-                Place::Middle => {}
+                EntryPlace::Middle => {}
             }
             let key = layout::event_key(&session, event.stream, position);
             let value = layout::event_value(event.at, event.place, &event.body);
@@ -61,9 +61,9 @@ impl Writer {
         Ok(positions)
     }
 
-    pub(super) fn trim(&mut self, session: SessionKey, keep: Keep) -> Result<Kept, StoreError> {
+    pub(super) fn trim(&mut self, session: SessionKey, keep: Keep) -> Result<KeptEvents, StoreError> {
         self.count(session)?;
-        let Some(log) = self.logs.get_mut(&session) else { return Ok(Kept::default()) };
+        let Some(log) = self.logs.get_mut(&session) else { return Ok(KeptEvents::default()) };
         let mut marks: HashMap<StreamId, Option<Position>, RandomState> = HashMap::default();
         let (mut removed, mut gone) = (Vec::new(), false);
         while let Some(oldest) = log.order.front() {
@@ -75,17 +75,17 @@ impl Writer {
             log.bytes -= entry.bytes;
             log.trimmed = entry.position;
             removed.push(layout::event_key(&session, entry.stream, entry.position));
-            // An open stream keeps a mark, so that its next reader learns of the gap. Complete ones share an entry,
-            // which tells their readers the same, and keeps later streams from taking their numbers.
-            if entry.place == Place::End {
+            // An open stream keeps a mark, so that its next reader learns of the gap. Complete streams share one entry,
+            // which tells their readers the same and reserves their numbers.
+            if entry.place == EntryPlace::End {
                 log.next_stream = log.next_stream.max(entry.stream.number() + 1);
                 gone = true;
             }
-            marks.insert(entry.stream, (entry.place == Place::Middle).then_some(entry.position));
+            marks.insert(entry.stream, (entry.place == EntryPlace::Middle).then_some(entry.position));
         }
         log.marked_in = Some(self.progress.batch.load(Ordering::Acquire));
-        // What is said of complete streams comes before their own marks go, and all of it before any event goes: a
-        // reader that misses an event finds what covers it (`read::trimmed`).
+        // Order: the shared entry of complete streams, then their own marks, then the events. So a reader that misses
+        // an event finds the position that covers it (`read::trimmed`).
         if gone {
             let gone = layout::Gone { next_stream: log.next_stream, trimmed: log.trimmed };
             self.batch.insert(&self.keyspaces.events, layout::gone_key(&session), layout::gone_value(gone));
@@ -104,21 +104,21 @@ impl Writer {
         Ok(log.kept())
     }
 
-    /// Sees that the order of a session's events is at hand, and that the batch has no marks of the session yet.
+    /// Loads the order of a session's events, and makes sure that the batch holds no marks of the session.
     fn count(&mut self, session: SessionKey) -> Result<(), StoreError> {
         if let Some(log) = self.logs.get(&session) {
-            // A mark that is written twice in one batch is taken away before it is there again, and a reader must
-            // not find it missing.
+            // If one batch writes the same mark twice, the mark is missing for a moment in between, and a reader must
+            // never find it missing.
             if log.marked_in == Some(self.progress.batch.load(Ordering::Acquire)) {
                 self.commit();
             }
             return Ok(());
         }
-        // Counting reads what is committed, so what is in the batch has to be committed first.
+        // Counting reads committed entries, so commit the batch first.
         self.commit();
         let view = self.keyspaces.database.snapshot();
-        let log = Log::count(&self.keyspaces, &view, &session).map_err(failed)?;
-        // It can always be counted anew, so it is not kept of everyone who was ever trimmed.
+        let log = LogIndex::count(&self.keyspaces, &view, &session).map_err(failed)?;
+        // The order can always be read again, so it is not kept for every session that was ever trimmed.
         let counted: usize = self.logs.values().map(|log| log.order.len()).sum();
         if counted + log.order.len() > MAX_COUNTED {
             self.logs.clear();
@@ -135,17 +135,17 @@ impl Writer {
     }
 
     fn drop_events(&mut self, session: SessionKey) -> Result<(), StoreError> {
-        // There is no delete of a range: every key is removed by itself, so all must be visible.
+        // The engine cannot delete a range: every key is removed by itself, so all keys must be committed.
         self.commit();
         self.logs.remove(&session);
-        // All keys are read before the first goes into the batch: if reading fails, nothing is removed.
+        // Read all keys before the first removal goes into the batch: if reading fails, nothing is removed.
         let keys = |keyspace: &Keyspace| -> Result<Vec<_>, StoreError> {
             keyspace.prefix(session.as_bytes()).map(|entry| entry.key().map_err(failed)).collect()
         };
         let (events, notes) = (keys(&self.keyspaces.events)?, keys(&self.keyspaces.notes)?);
         self.progress.removed.fetch_add((events.len() + notes.len()) as u64, Ordering::AcqRel);
         for (keyspace, keys) in [(&self.keyspaces.events, events), (&self.keyspaces.notes, notes)] {
-            // The last first: a reader goes the other way, so what it finds of a stream has no hole.
+            // Last key first: a reader goes the other way, so the events that it finds have no gap.
             for key in keys.into_iter().rev() {
                 self.batch.remove(keyspace, key);
             }
@@ -183,7 +183,7 @@ impl Writer {
         }
         let gone = layout::Gone { next_stream: log.next_stream, trimmed: log.trimmed };
         self.batch.insert(events, layout::gone_key(&session), layout::gone_value(gone));
-        // The store that the session comes from may have given out more since it was saved.
+        // The store that the session was saved from may have given out more numbers since.
         self.sequence = self.sequence.max(gone.trimmed.0).max(numbers::at(SystemClock.now()));
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! What became of the keys that can be made out in damaged journals, and of what damaged tables held.
+//! Decides what damaged journals and tables have really lost.
 //!
-//! A journal is damaged, and what it says there may still be known: it was put into a table before, or was written
-//! anew or removed since. A table is damaged, and all of it may still be in the journals. None of that is lost.
+//! An entry of a damaged journal is not lost if a table holds it, or if it was overwritten or removed later. The
+//! entries of a damaged table are not lost if the journals still hold all of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -12,24 +12,24 @@ use tenure_session::id::Position;
 use super::layout;
 use super::mark::Mark;
 use super::raw::table::Flaw;
-use super::raw::{Files, Stretch};
+use super::raw::{DamagedStretch, Files};
 
 /// What became of a key that was written in a damaged stretch of a journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    /// What was written there, or something newer, is known.
+pub(super) enum KeyFate {
+    /// The value that was written there, or a newer one, is known.
     Known,
-    /// Only something older is there.
+    /// Only an older value is there.
     Older,
-    /// Nothing is there.
+    /// No value is there.
     Gone,
 }
 
 pub(super) struct Fates<'a> {
     files: &'a Files,
-    /// When keys were written last, as far as it is known, and whether they are there.
+    /// The last known sequence number of each key, and whether the key has a value.
     newest: HashMap<(u64, &'a [u8]), (u64, bool), RandomState>,
-    /// See [`Files::complete_from`]; nothing if the end of the journals may be missing.
+    /// See [`Files::complete_from`]; `None` if the end of the journals may be missing.
     complete_from: Option<u64>,
 }
 
@@ -51,47 +51,47 @@ impl<'a> Fates<'a> {
                 }
             }
         }
-        // Without a mark nothing tells that the end is there.
+        // Without a mark it is unknown whether the end is there.
         let has_end = (1..=files.last_batch.unwrap_or(0)).contains(&mark.batch());
         Ok(Self { files, newest, complete_from: files.complete_from.filter(|_| has_end) })
     }
 
-    /// What became of a key of a stretch.
-    pub(super) fn of(&self, stretch: &Stretch, keyspace: u64, key: &[u8]) -> Fate {
+    /// The fate of a key that was written in a damaged stretch.
+    pub(super) fn of(&self, stretch: &DamagedStretch, keyspace: u64, key: &[u8]) -> KeyFate {
         match self.newest.get(&(keyspace, key)) {
-            Some((seqno, _)) if *seqno > stretch.after => Fate::Known,
-            Some((_, true)) => Fate::Older,
-            Some((_, false)) | None => Fate::Gone,
+            Some((seqno, _)) if *seqno > stretch.after => KeyFate::Known,
+            Some((_, true)) => KeyFate::Older,
+            Some((_, false)) | None => KeyFate::Gone,
         }
     }
 
-    /// How many batches are lost with a stretch.
-    pub(super) fn lost(&self, stretch: &Stretch) -> u64 {
+    /// The number of batches lost with a stretch.
+    pub(super) fn lost(&self, stretch: &DamagedStretch) -> u64 {
         let is_known = |(keyspace, key): &(u64, Vec<u8>)| match self.files.keyspace(*keyspace) {
-            // What comes after has newer ones, and the index is made anew from the records.
+            // Later batches have newer counters, and the index of deadlines is rebuilt from the records.
             Some("meta" | "deadlines") => true,
-            // A bit that is wrong in the number of an event may make it that of another.
+            // A flipped bit may turn the number of an event into the number of another.
             Some("events") if !is_given(key, stretch.numbers) => false,
-            Some(_) => self.of(stretch, *keyspace, key) == Fate::Known,
+            Some(_) => self.of(stretch, *keyspace, key) == KeyFate::Known,
             None => false,
         };
         let is_known = stretch.is_whole && stretch.lost == 1 && stretch.keys.iter().all(is_known);
         if is_known { 0 } else { stretch.lost }
     }
 
-    /// Whether all that a damaged table held is in the journals.
+    /// Whether the journals hold every entry of a damaged table.
     pub(super) fn has_all_of(&self, flaw: &Flaw) -> bool {
         self.has_everything()
             || flaw.lowest_seqno.is_some_and(|lowest| self.complete_from.is_some_and(|from| from <= lowest))
     }
 
-    /// Whether all that was ever written is in the journals.
+    /// Whether the journals hold everything that was ever written.
     pub(super) fn has_everything(&self) -> bool {
         self.complete_from == Some(0)
     }
 }
 
-/// Whether an event can have been given its number there. What is about a stream has none.
+/// Whether the stretch can have given an event this number. Entries about a stream have position 0.
 fn is_given(key: &[u8], (after, last): (u64, u64)) -> bool {
     layout::place_of_event(key).is_some_and(|(_, Position(number))| {
         number == Position::START.0 || (after < number && number <= last)

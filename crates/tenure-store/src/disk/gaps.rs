@@ -1,8 +1,8 @@
-//! Which sessions may have lost something in what is damaged of the tables.
+//! Finds the sessions that may have lost entries in damaged tables.
 //!
-//! What was in a damaged block is not known, but the keys before and behind it are. A session between them, or
-//! one of theirs, may have lost events. A session that has events or an owner but no record, where records
-//! are missing, has lost its record. A record that is older than what is missing around it may be stale.
+//! The contents of a damaged block are unknown, but the keys before and after it are known. The sessions of these two
+//! keys, and every session between them, may have lost events. Where records are missing, a session that has events or
+//! an owner but no record has lost its record. A record in a gap may be stale if the gap can hold a newer version.
 
 use std::collections::HashSet;
 
@@ -19,12 +19,12 @@ pub(super) struct Gaps {
     records: Vec<Gap>,
     owners: Vec<Gap>,
     events: Vec<Gap>,
-    /// Sessions that have a record, where records are missing.
+    /// Sessions in a gap of the records that still have a record.
     with_record: HashSet<SessionKey, RandomState>,
 }
 
 impl Gaps {
-    /// Finds them in those of the damaged tables of which something may be missing.
+    /// Collects the gaps of the damaged tables that `may_miss` selects.
     pub(super) fn find(files: &Files, may_miss: impl Fn(&Flaw) -> bool) -> Self {
         let of = |names: &[&str]| {
             let of_these = |id: u64| files.keyspace(id).is_some_and(|name| names.contains(&name));
@@ -41,7 +41,7 @@ impl Gaps {
 
     /// Remembers that a session has a record.
     pub(super) fn saw_record(&mut self, session: &SessionKey) {
-        if self.records.iter().any(|gap| holds(gap, session, Keys::Records)) {
+        if self.records.iter().any(|gap| holds(gap, session, GapKeys::Records)) {
             self.with_record.insert(*session);
         }
     }
@@ -56,12 +56,12 @@ impl Gaps {
         })
     }
 
-    /// Puts a session into the report if something of it may be missing. Called after all records were seen.
+    /// Adds a session to the report if entries of it may be missing. Must run after all records were seen.
     pub(super) fn judge(&self, session: &SessionKey, report: &mut Report) {
-        if self.events.iter().any(|gap| holds(gap, session, Keys::Sessions)) {
+        if self.events.iter().any(|gap| holds(gap, session, GapKeys::Sessions)) {
             report.affect(session.label(), |missing| missing.events = true);
         }
-        if self.records.iter().any(|gap| holds(gap, session, Keys::Records))
+        if self.records.iter().any(|gap| holds(gap, session, GapKeys::Records))
             && !self.with_record.contains(session)
         {
             report.affect(session.label(), |missing| missing.record = true);
@@ -69,24 +69,23 @@ impl Gaps {
     }
 }
 
-/// What the keys of a gap begin with.
+/// How the keys of a gap begin.
 #[derive(Clone, Copy)]
-enum Keys {
+enum GapKeys {
     Records,
     Sessions,
 }
 
-/// Whether a session lies in a gap or at its edges. A gap without edges, such as a whole table, says nothing
-/// about any one session.
-fn holds(gap: &Gap, session: &SessionKey, keys: Keys) -> bool {
+/// Whether a session lies in a gap or at its edges. A gap without edges, such as a whole table, names no session.
+fn holds(gap: &Gap, session: &SessionKey, keys: GapKeys) -> bool {
     if gap.after.is_none() && gap.before.is_none() {
         return false;
     }
     let key = match keys {
-        Keys::Records => layout::record_key(RecordKey::session(*session)),
-        Keys::Sessions => session.as_bytes().to_vec(),
+        GapKeys::Records => layout::record_key(RecordKey::session(*session)),
+        GapKeys::Sessions => session.as_bytes().to_vec(),
     };
-    // Of a longer key only what names the session counts.
+    // Compare only the part of the key that names the session.
     let cut = |edge: &fjall::Slice| edge[..edge.len().min(key.len())].to_vec();
     gap.after.as_ref().is_none_or(|after| cut(after) <= key)
         && gap.before.as_ref().is_none_or(|before| key <= cut(before))

@@ -1,10 +1,10 @@
-//! Looks at a store before the engine does.
+//! Checks a store for damage before the engine opens it.
 //!
-//! The engine mends by removing: it cuts a journal at the first batch that does not fit, however many good ones
-//! follow, and deletes a keyspace whose manifest is gone. What it would destroy could still be saved, so a
-//! store that is damaged is not shown to it. The end of a journal that was never promised to anybody is another
-//! thing: after a loss of power it may be in any state. It is cut here, because the engine cuts only some of
-//! what can be there, refuses some, and takes some lengths at their word.
+//! The engine repairs by removing: it cuts a journal at the first bad batch, however many good ones follow, and
+//! deletes a keyspace whose manifest is gone. That data could still be saved, so the engine never opens a damaged
+//! store. The unsynced end of a journal is different: no client was promised it, and after a loss of power it may be
+//! in any state. This file cuts it, because the engine cuts only some of the possible states, refuses others, and
+//! trusts some lengths.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -16,16 +16,16 @@ use super::mark::Mark;
 use super::raw::journal::{self, Part};
 use super::raw::{self, batch_number, numbered};
 
-/// Where a repair puts what it saved until it is complete.
+/// The folder in which a repair builds the new data.
 pub(super) const REPAIRING: &str = "data.repairing";
 
-/// Where a backup is put together until it is complete.
+/// The folder in which a backup builds its copy.
 pub(super) const COPYING: &str = "data.copying";
 
-/// Another process that is about to end gets this many chances, 100 ms apart.
+/// How often to try the lock, 100 ms apart: another process may be about to end.
 const TRIES: usize = 3;
 
-/// Says whether the engine may open the store in a folder.
+/// Checks that the engine may open the store in a folder.
 pub(super) fn look(folder: &Path, mark: &Mark) -> Result<(), DiskError> {
     let io = DiskError::io(folder);
     let data = folder.join("data");
@@ -45,7 +45,7 @@ pub(super) fn look(folder: &Path, mark: &Mark) -> Result<(), DiskError> {
     journals(folder, &data, mark)
 }
 
-/// Holds a store against other processes as the engine does.
+/// Locks a store against other processes, as the engine does.
 pub(super) fn lock(folder: &Path) -> Result<Option<File>, DiskError> {
     let io = DiskError::io(folder);
     let file = match OpenOptions::new().read(true).write(true).open(folder.join("data").join("lock")) {
@@ -68,16 +68,16 @@ fn damaged(folder: &Path, files: Vec<PathBuf>) -> DiskError {
     DiskError::Damaged { path: folder.to_owned(), files: inside(folder, files), cause: None }
 }
 
-/// How files are called from the store's folder on.
+/// Makes paths relative to the store's folder.
 fn inside(folder: &Path, files: Vec<PathBuf>) -> Vec<PathBuf> {
     files.into_iter().map(|file| file.strip_prefix(folder).map(Path::to_owned).unwrap_or(file)).collect()
 }
 
-/// Adds to an error of the engine which files it is about.
+/// Adds the damaged files to an error of the engine.
 pub(super) fn find_files(error: DiskError) -> DiskError {
     match error {
         DiskError::Damaged { path, files, cause } if files.is_empty() => {
-            // A store that cannot even be looked at is damaged all the same.
+            // If the search for them fails too, the store is still damaged.
             let files = raw::refused(&path.join("data")).unwrap_or_default();
             DiskError::Damaged { files: inside(&path, files), path, cause }
         }
@@ -85,14 +85,14 @@ pub(super) fn find_files(error: DiskError) -> DiskError {
     }
 }
 
-/// Looks for damage in what was promised to be there.
+/// Looks for damage in the synced part of the journals, and cuts an unsynced end that is damaged.
 fn journals(folder: &Path, data: &Path, mark: &Mark) -> Result<(), DiskError> {
     let io = DiskError::io(folder);
     let (meta, mut last) = raw::counted(data).map_err(&io)?;
     let paths = numbered(data, ".jnl").map_err(&io)?;
     for (n, (_, path)) in paths.iter().enumerate() {
         let bytes = journal::read(path).map_err(&io)?;
-        // Where the first part is that does not fit.
+        // The offset of the first bad part.
         let mut wrong = None;
         for part in journal::parts(&bytes) {
             match part {
@@ -116,22 +116,22 @@ fn journals(folder: &Path, data: &Path, mark: &Mark) -> Result<(), DiskError> {
             }
         }
         let Some(at) = wrong else { continue };
-        // A journal that another one follows was complete and synced before that was made.
+        // A journal is complete and synced before the next one is made.
         if n + 1 < paths.len() {
             return Err(damaged(folder, vec![path.clone()]));
         }
         reaches(folder, last, mark)?;
         let name = path.display();
-        tracing::info!(journal = %name, at, "the end of a journal was never synced and is not whole: it is cut");
+        tracing::info!(journal = %name, at, "cut the incomplete end of a journal, which was never synced");
         let file = OpenOptions::new().write(true).open(path).map_err(&io)?;
         file.set_len(at as u64).and_then(|()| file.sync_all()).map_err(&io)?;
     }
-    // A journal never ends before what is in tables, not even where those are complete without it: if it does, it
-    // was cut, and not every keyspace need have been written out that far.
+    // A journal never ends before the batches in tables, even if the tables are complete without it. If it does, it was
+    // cut, and not every keyspace need have been written into tables that far.
     reaches(folder, last, mark)
 }
 
-/// Whether the last batch is as far as the mark.
+/// Checks that the last batch is not behind the mark.
 fn reaches(folder: &Path, last: Option<u64>, mark: &Mark) -> Result<(), DiskError> {
     match mark.batch().saturating_sub(last.unwrap_or(0)) {
         0 => Ok(()),

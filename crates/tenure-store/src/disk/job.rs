@@ -1,7 +1,7 @@
-//! What goes to the writer, and what others see of it.
+//! The jobs in the writer's queue, and the state that the writer shares.
 //!
-//! Every write carries the sender of its answer. `Progress` is what the writer, the thread that keeps the store
-//! synced and the callers share: how far the writer is, and whether it still writes.
+//! Every job carries the sender for its answer. The writer, the keeper and the callers share `WriterProgress`: how
+//! far the writer is, and whether it still writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
@@ -11,71 +11,71 @@ use fjall::Snapshot;
 use tenure_session::id::{NodeId, Position, SessionKey};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, Kept, NewEvent, RecordKey, SavedLog, StoreError, Version,
+    Epoch, Expected, Keep, KeptEvents, NewEvent, RecordKey, SavedLog, StoreError, Version,
 };
 use tokio::sync::{oneshot, watch};
 
-/// What an entry costs in the journal beyond its value: its key, its head, and its share of the batch's.
+/// Journal bytes of an entry besides its value: its key, its head, and its share of the batch's head.
 pub(super) const ENTRY_BYTES: u64 = 96;
 
-pub(super) type Done<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(super) type DoneSender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Something to write, and whom to tell.
+/// A job for the writer, with the sender for its answer.
 pub(super) enum Write {
     Put {
         key: RecordKey,
         value: Bytes,
         expected: Expected,
         deadline: Option<Time>,
-        done: Done<Version>,
+        done: DoneSender<Version>,
     },
     Delete {
         key: RecordKey,
         expected: Version,
-        done: Done<()>,
+        done: DoneSender<()>,
     },
     Claim {
         session: SessionKey,
         node: NodeId,
         expected: Option<Epoch>,
-        done: Done<Epoch>,
+        done: DoneSender<Epoch>,
     },
     Release {
         session: SessionKey,
         epoch: Epoch,
-        done: Done<()>,
+        done: DoneSender<()>,
     },
     Append {
         session: SessionKey,
         epoch: Epoch,
         batch: Vec<NewEvent>,
-        done: Done<Vec<Position>>,
+        done: DoneSender<Vec<Position>>,
     },
     Trim {
         session: SessionKey,
         keep: Keep,
-        done: Done<Kept>,
+        done: DoneSender<KeptEvents>,
     },
     Drop {
         session: SessionKey,
-        done: Done<()>,
+        done: DoneSender<()>,
     },
     Restore {
         session: SessionKey,
         log: SavedLog,
-        done: Done<()>,
+        done: DoneSender<()>,
     },
-    /// Not a write: a view of everything up to here, or a little later, between two batches.
+    /// Not a write: a snapshot between two batches that includes every write before it in the queue.
     Freeze {
-        done: Done<Snapshot>,
+        done: DoneSender<Snapshot>,
     },
 }
 
 impl Write {
-    /// About what it costs in the journal.
+    /// Estimated bytes in the journal.
     pub(super) fn bytes(&self) -> u64 {
         let (entries, values) = match self {
-            // A record may come with two entries of its deadline.
+            // A put may also write two entries of the deadline index.
             Self::Put { value, .. } => (3, value.len()),
             Self::Append { batch, .. } => (batch.len(), batch.iter().map(|event| event.body.len()).sum()),
             Self::Restore { log, .. } => {
@@ -89,7 +89,7 @@ impl Write {
         entries as u64 * ENTRY_BYTES + values as u64
     }
 
-    /// Whether nothing is there after it that was not there before.
+    /// Whether the job only removes entries.
     pub(super) fn only_removes(&self) -> bool {
         match self {
             Self::Delete { .. } | Self::Release { .. } | Self::Trim { .. } | Self::Drop { .. } => true,
@@ -102,7 +102,7 @@ impl Write {
     }
 
     pub(super) fn refuse(self, error: &StoreError) {
-        // Whoever asked may be gone; then nobody wants to know.
+        // Sending fails if the caller has gone, which does not matter.
         match self {
             Self::Put { done, .. } => drop(done.send(Err(error.clone()))),
             Self::Delete { done, .. }
@@ -117,7 +117,7 @@ impl Write {
     }
 }
 
-/// What the one who opens a failed store anew is told.
+/// A message to the thread that opens a failed engine anew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Signal {
     /// The engine failed.
@@ -126,23 +126,23 @@ pub(super) enum Signal {
     Stop,
 }
 
-/// What others see of the writer.
-pub(super) struct Progress {
+/// The state of the writer that other threads read.
+pub(super) struct WriterProgress {
     /// The number of the last batch that was committed.
     pub(super) batch: AtomicU64,
     /// Keys that were removed since the store was opened.
     pub(super) removed: AtomicU64,
     /// The writer is inside the engine's commit.
     pub(super) committing: AtomicBool,
-    /// The engine failed: nothing is written any more.
+    /// The engine failed and takes no more writes.
     poisoned: AtomicBool,
-    /// The writer will not come back from the engine, so nobody should wait for it.
+    /// The writer is blocked in the failed engine for good, so callers must not wait for it.
     stuck: watch::Sender<bool>,
-    /// Told when the engine fails.
+    /// Gets `Signal::Failed` when the engine fails.
     failed: std_mpsc::Sender<Signal>,
 }
 
-impl Progress {
+impl WriterProgress {
     pub(super) fn new(failed: std_mpsc::Sender<Signal>) -> Self {
         Self {
             failed,
@@ -156,7 +156,7 @@ impl Progress {
 
     pub(super) fn poison(&self) {
         if !self.poisoned.swap(true, Ordering::AcqRel) {
-            // Nobody is left to tell if the store is being closed.
+            // The receiver is gone if the store is being closed.
             let _ = self.failed.send(Signal::Failed);
         }
     }
@@ -165,7 +165,7 @@ impl Progress {
         self.poisoned.load(Ordering::Acquire)
     }
 
-    /// Whether the writer is inside the engine, which has failed, and may never come back.
+    /// Whether the writer is inside a commit of the failed engine and may never return from it.
     pub(super) fn is_held(&self) -> bool {
         self.is_poisoned() && self.committing.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
-//! The thread that looks after the store: syncs what was written, raises the mark, watches room, rights and engine.
+//! The keeper thread: syncs writes, raises the mark, and watches free space, permissions and the engine.
 //!
-//! It comes round every 100 ms. A failure of the engine's own threads shows only when it is asked for
-//! something, so it is asked here, whether anybody writes or not.
+//! It runs a round every 100 ms. A failure of the engine's own threads shows only in a call to the engine, so every
+//! round makes one, even if there is nothing to sync.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,28 +10,28 @@ use std::time::Duration;
 
 use fjall::PersistMode;
 
-use super::job::Progress;
+use super::job::WriterProgress;
 use super::layout::Keyspaces;
 use super::mark::Mark;
 use super::private::Watch;
 use super::room::Room;
 
-/// How long after a write its bytes are on the disk at the latest, if nobody waits for that.
+/// The interval between two rounds: the longest time from a write to its sync, if no caller waits for the sync.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How many rounds a failed engine may keep the writer before nobody waits for it any more.
+/// How many rounds a failed engine may block the writer before callers stop waiting for it.
 const PATIENCE: u32 = 20;
 
-pub(super) struct Keeper {
+pub(super) struct StoreKeeper {
     pub(super) keyspaces: Arc<Keyspaces>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<WriterProgress>,
     pub(super) room: Arc<Room>,
     pub(super) mark: Mark,
     pub(super) watch: Watch,
 }
 
-impl Keeper {
-    /// Runs until it is told to stop, or nobody is left who could tell it.
+impl StoreKeeper {
+    /// Runs until the sender of `stopped` sends or is dropped, and does a last round then.
     pub(super) fn run(mut self, stopped: &Receiver<()>) {
         let mut waited = 0;
         loop {
@@ -46,7 +46,7 @@ impl Keeper {
         }
     }
 
-    /// Syncs what was written since the last time and raises the mark.
+    /// Syncs the writes since the last round and raises the mark.
     fn sync(&mut self) {
         if self.progress.is_poisoned() {
             return;
@@ -68,11 +68,11 @@ impl Keeper {
         }
     }
 
-    /// An engine whose own threads have failed can hold the writer forever, waiting for them to make room.
+    /// A failed engine can block the writer for ever: the writer waits for threads of the engine that have ended.
     fn watch(&self, waited: &mut u32) {
         *waited = if self.progress.is_held() { *waited + 1 } else { 0 };
         if *waited > PATIENCE && !self.progress.is_stuck() {
-            tracing::error!("the failed engine holds the store's writer: nobody waits for it any more");
+            tracing::error!("the failed engine blocks the store's writer: callers no longer wait for it");
             self.progress.set_stuck();
         }
     }

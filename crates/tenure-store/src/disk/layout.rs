@@ -1,15 +1,15 @@
-//! How records and events lie on disk: the only file that knows keys and values.
+//! The keys and values of records and events on disk; no other file knows them.
 //!
-//! Numbers are big-endian, so that keys sort as numbers do. A stream's events lie together, in order. Every
-//! stream may have one entry at position 0, where no event is: it says up to where events were trimmed. Streams that
-//! were trimmed away whole share one such entry per session, or they would take up room for ever ([`Gone`]).
-//! A store of an earlier format is opened if this one only added to it; see [`FORMAT`].
+//! Numbers are big-endian, so that keys sort like numbers. The events of a stream lie together, in order. A stream may
+//! have an entry at position 0, where no event is: its trimmed position. Streams that were trimmed away as a whole
+//! share one such entry per session, because entries of their own would never be removed ([`Gone`]). A store of an
+//! earlier version can be opened if later versions only added to its layout; see [`FORMAT`].
 
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Epoch, Event, Place, Record, RecordKey, Space, Version};
+use tenure_session::port::store::{EntryPlace, Epoch, Event, Record, RecordKey, Space, Version};
 
 /// The number of this layout. A store of another number is not opened.
 pub(super) const FORMAT: u64 = 1;
@@ -17,10 +17,10 @@ pub(super) const FORMAT: u64 = 1;
 pub(super) const META_FORMAT: &[u8] = b"format";
 pub(super) const META_SEQUENCE: &[u8] = b"sequence";
 pub(super) const META_BATCH: &[u8] = b"batch";
-/// Says nothing; see `tidy`.
+/// Has no meaning; `tidy` writes it so that a memtable is not empty.
 pub(super) const META_TIDIED: &[u8] = b"tidied";
 
-/// What the keyspaces are called, in the order a new store makes them.
+/// The names of the keyspaces, in the order in which a new store makes them.
 pub(super) const NAMES: [&str; 6] = ["meta", "records", "deadlines", "owners", "events", "notes"];
 
 /// The engine's keyspaces.
@@ -36,7 +36,7 @@ pub(super) struct Keyspaces {
     pub(super) owners: Keyspace,
     /// Session, stream and position → time, place and body.
     pub(super) events: Keyspace,
-    /// Session and stream → what the stream is for, while it is open.
+    /// Session and stream → the note that says what an open stream is for.
     pub(super) notes: Keyspace,
 }
 
@@ -55,7 +55,7 @@ impl Keyspaces {
         })
     }
 
-    /// Those that hold what the store was given.
+    /// All keyspaces, in the order of [`NAMES`].
     pub(super) fn all(&self) -> [&Keyspace; 6] {
         [&self.meta, &self.records, &self.deadlines, &self.owners, &self.events, &self.notes]
     }
@@ -77,7 +77,7 @@ fn space_number(space: Space) -> u8 {
         Space::Rmcp => 16,
         Space::Task => 17,
         Space::Call => 18,
-        // The port may grow; a space without a number here cannot be stored.
+        // The port may add spaces; a space without a number here cannot be stored.
         _ => 0,
     }
 }
@@ -110,7 +110,7 @@ pub(super) fn session_of_record(key: &[u8]) -> Option<SessionKey> {
     Some(SessionKey::from_bytes(key.get(1..17)?.try_into().ok()?))
 }
 
-/// What a record's key names.
+/// Decodes a record's key.
 pub(super) fn read_record_key(key: &[u8]) -> Option<RecordKey> {
     Some(RecordKey { space: read_space(*key.first()?)?, key: session_of_record(key)? })
 }
@@ -182,14 +182,14 @@ pub(super) fn place_of_event(key: &[u8]) -> Option<(StreamId, Position)> {
 
 const EVENT_HEAD: usize = 9;
 
-pub(super) fn event_value(at: Time, place: Place, body: &[u8]) -> Vec<u8> {
+pub(super) fn event_value(at: Time, place: EntryPlace, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(EVENT_HEAD + body.len());
     bytes.extend_from_slice(&at.0.to_be_bytes());
     bytes.push(match place {
-        Place::Middle => 0,
-        Place::End => 1,
-        // Notes lie in a keyspace of their own.
-        Place::Note => 2,
+        EntryPlace::Middle => 0,
+        EntryPlace::End => 1,
+        // Notes have a keyspace of their own.
+        EntryPlace::Note => 2,
     });
     bytes.extend_from_slice(body);
     bytes
@@ -197,8 +197,8 @@ pub(super) fn event_value(at: Time, place: Place, body: &[u8]) -> Vec<u8> {
 
 pub(super) fn read_event(position: Position, bytes: &[u8]) -> Option<Event> {
     let place = match bytes.get(8)? {
-        0 => Place::Middle,
-        _ => Place::End,
+        0 => EntryPlace::Middle,
+        _ => EntryPlace::End,
     };
     let body = Bytes::copy_from_slice(bytes.get(EVENT_HEAD..)?);
     Some(Event { position, body, place, at: Time(read_u64(bytes, 0)?) })
@@ -209,7 +209,7 @@ pub(super) fn stream_of_note(key: &[u8]) -> Option<StreamId> {
     Some(StreamId::new(u32::from_be_bytes(key.get(16..20)?.try_into().ok()?)))
 }
 
-/// What is remembered of the streams of a session that were complete and were trimmed away, all together.
+/// One entry for all complete streams of a session that were trimmed away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Gone {
     /// One more than the highest of their numbers.
@@ -218,7 +218,7 @@ pub(super) struct Gone {
     pub(super) trimmed: Position,
 }
 
-/// Where that stands: at a stream that is never used.
+/// The key of that entry: a stream number that is never used.
 pub(super) fn gone_key(session: &SessionKey) -> Vec<u8> {
     event_key(session, NO_STREAM, Position::START)
 }
@@ -229,13 +229,13 @@ pub(super) fn gone_value(gone: Gone) -> Vec<u8> {
     bytes
 }
 
-/// Earlier versions wrote the number of the next stream and nothing else, and read nothing else of it.
+/// Earlier versions write and read only the number of the next stream.
 pub(super) fn read_gone(bytes: &[u8]) -> Option<Gone> {
     let next_stream = read_u64(bytes, 0)?.try_into().ok()?;
     Some(Gone { next_stream, trimmed: Position(read_u64(bytes, 8).unwrap_or_default()) })
 }
 
-/// The number that no stream has.
+/// A number that no stream has.
 pub(super) const NO_STREAM: StreamId = StreamId::new(u32::MAX);
 
 #[cfg(test)]
@@ -246,7 +246,7 @@ mod tests {
     fn earlier_and_later_versions_read_each_others_trimmed_streams() {
         let gone = Gone { next_stream: 7, trimmed: Position(99) };
         assert_eq!(read_gone(&gone_value(gone)), Some(gone));
-        // An earlier version reads this much, and writes this much over it.
+        // An earlier version reads only this part, and overwrites the entry with only this part.
         assert_eq!(read_u64(&gone_value(gone), 0), Some(7));
         assert_eq!(read_gone(&7_u64.to_be_bytes()), Some(Gone { trimmed: Position::START, ..gone }));
         assert_eq!(read_gone(&[0; 7]), None);

@@ -1,7 +1,7 @@
 //! Fills a fresh store with entries that come in order, as a repair and a backup do.
 //!
-//! They go straight into tables, without a journal and without a second pass over them. A store that is not
-//! finished has no counters, and is never where a store would be looked for.
+//! The entries go straight into tables, without a journal and without a second pass. An unfinished store has no
+//! counters, and lies in a folder where no store is looked for.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::error::DiskError;
 use super::layout::{self, Keyspaces};
 use super::open::open_data;
 
-/// Takes one entry after the other; with none it is finished.
+/// Takes one entry after the other; `None` finishes the table.
 type Ingest<'a> = Box<dyn FnMut(Option<(&Slice, &Slice)>) -> Result<(), fjall::Error> + 'a>;
 
 pub(super) struct Load<'a> {
@@ -26,7 +26,7 @@ pub(super) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// Makes an empty engine in a folder that is not there yet.
+    /// Makes an empty engine in a new folder.
     pub(super) fn make(data: &Path) -> Result<Keyspaces, DiskError> {
         open_data(data.parent().unwrap_or(data), data, None)
     }
@@ -46,7 +46,7 @@ impl<'a> Load<'a> {
         keys.into_iter().try_for_each(|key| self.take("deadlines", &Slice::from(key), &empty))
     }
 
-    /// Sets the counters and sees that everything is on the disk.
+    /// Writes the counters and syncs everything.
     pub(super) fn finish(mut self, sequence: u64, batch: u64) -> Result<(), DiskError> {
         self.close()?;
         let meta = &self.keyspaces.meta;

@@ -1,4 +1,5 @@
-//! What is kept of a session's events, in the order they came: read once from the disk, then kept up to date.
+//! The kept events of one session in the order of arrival, without their bodies. The writer reads them once from the
+//! disk and then keeps them up to date.
 
 use std::collections::VecDeque;
 
@@ -7,32 +8,32 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Kept, Place};
+use tenure_session::port::store::{EntryPlace, KeptEvents};
 
 use super::layout::{self, Keyspaces};
 
 #[derive(Default)]
-pub(super) struct Log {
-    pub(super) order: VecDeque<Entry>,
+pub(super) struct LogIndex {
+    pub(super) order: VecDeque<IndexedEvent>,
     pub(super) bytes: usize,
     pub(super) trimmed: Position,
-    /// Up to where streams were trimmed, as it stood on the disk when this was read.
+    /// The trimmed positions of streams, as they were on the disk when this was read.
     pub(super) marks: HashMap<StreamId, Position, RandomState>,
     /// One more than the highest stream that was trimmed away.
     pub(super) next_stream: u32,
-    /// The last batch that was committed when marks of this session were last put into the next one.
+    /// The last committed batch at the time when a trim last wrote marks of this session into the next batch.
     pub(super) marked_in: Option<u64>,
 }
 
-pub(super) struct Entry {
+pub(super) struct IndexedEvent {
     pub(super) position: Position,
     pub(super) stream: StreamId,
     pub(super) at: Time,
     pub(super) bytes: usize,
-    pub(super) place: Place,
+    pub(super) place: EntryPlace,
 }
 
-impl Log {
+impl LogIndex {
     pub(super) fn count(
         keyspaces: &Keyspaces,
         view: &Snapshot,
@@ -53,7 +54,7 @@ impl Log {
                 log.marks.insert(stream, mark);
             } else if let Some(event) = layout::read_event(position, &value) {
                 let (at, bytes, place) = (event.at, event.body.len(), event.place);
-                entries.push(Entry { position, stream, at, bytes, place });
+                entries.push(IndexedEvent { position, stream, at, bytes, place });
             }
         }
         entries.sort_unstable_by_key(|entry| entry.position);
@@ -68,14 +69,14 @@ impl Log {
         stream: StreamId,
         at: Time,
         bytes: usize,
-        place: Place,
+        place: EntryPlace,
     ) {
         self.bytes += bytes;
-        self.order.push_back(Entry { position, stream, at, bytes, place });
+        self.order.push_back(IndexedEvent { position, stream, at, bytes, place });
     }
 
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> KeptEvents {
         let oldest = self.order.front().map(|entry| entry.at);
-        Kept { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
+        KeptEvents { events: self.order.len(), bytes: self.bytes, oldest, trimmed: self.trimmed }
     }
 }

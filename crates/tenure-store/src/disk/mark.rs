@@ -1,8 +1,8 @@
-//! The high-water mark: how far the store was once known to be on the disk.
+//! The high-water mark: the last batch that is known to be synced.
 //!
-//! After a damaged journal the engine opens without its later part and says nothing. The mark is kept in a
-//! file of its own, beside the data, and is only ever written after a sync, so a store that comes back
-//! behind it has lost something that was safe. Only a repair ever lowers it.
+//! If a journal is damaged, the engine drops its later part without an error. The mark lies in a file of its own beside
+//! the data and is written only after a sync, so a store that is behind its mark has lost synced writes. Only a repair
+//! lowers the mark.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// Reads the mark of a store; a new store has none. One that cannot be read is as good as none.
+    /// Reads the mark of a store. A missing or unreadable mark counts as 0.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         Self::read(folder.join(NAME))
     }
 
-    /// Reads up to where numbers may have been given out, which is kept in the same form.
+    /// Reads the highest sequence number that may have been given out, which is kept in the same form.
     pub(super) fn of_numbers(folder: &Path) -> io::Result<Self> {
         Self::read(folder.join(NUMBERS))
     }
@@ -41,7 +41,7 @@ impl Mark {
         Ok(Self { path, written: read.unwrap_or(0), is_damaged: read.is_none() })
     }
 
-    /// Whether there is a mark that cannot be read.
+    /// Whether the file exists but cannot be read.
     pub(super) fn is_damaged(&self) -> bool {
         self.is_damaged
     }
@@ -50,12 +50,12 @@ impl Mark {
         &self.path
     }
 
-    /// The last batch that was on the disk.
+    /// The last batch that is known to be synced.
     pub(super) fn batch(&self) -> u64 {
         self.written
     }
 
-    /// Notes that everything up to this batch is on the disk.
+    /// Raises the mark to a batch that is synced.
     pub(super) fn raise(&mut self, batch: u64) -> io::Result<()> {
         if batch <= self.written {
             return Ok(());
@@ -63,9 +63,9 @@ impl Mark {
         self.set(batch)
     }
 
-    /// Notes which batch is the last on the disk, whatever was noted before.
+    /// Sets the mark, whatever it was before.
     pub(super) fn set(&mut self, batch: u64) -> io::Result<()> {
-        // Written aside and renamed, so that there is always a whole mark.
+        // Written to another file and renamed, so that there is always a complete mark.
         let aside = self.path.with_extension("new");
         let mut file = private::create(&aside)?;
         file.write_all(&encode(batch))?;

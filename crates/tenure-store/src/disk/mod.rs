@@ -1,37 +1,37 @@
 //! The engine that keeps everything on disk, on fjall.
 //!
-//! One thread writes: it takes what has queued up, checks each write against what is there, and commits
-//! all of it at once (`writer`). Reads go straight to the engine on tokio's blocking threads, because a cold
-//! one waits for the disk, unless a record was read lately (`recent`); what they see of a batch that is being written
-//! is told in `read`. How things lie on disk is decided in `layout` alone. A mark beside the data says up to where it
-//! was once synced (`mark`); a store that comes back with less has lost something. What is open is an `engine`; one that
-//! failed to write is closed and opened anew (`revive`).
+//! One thread writes (`writer`): it takes all queued writes, checks each against the current state, and commits them
+//! as one batch. Records that were read lately come from a cache (`recent`). All other reads go to the engine on
+//! tokio's blocking threads, because they may wait for the disk; `read` says how much of an unfinished batch they see.
+//! Only `layout` knows the keys and values on disk. A mark beside the data says how far the data was synced (`mark`):
+//! a store that is behind its mark has lost writes. `engine` is an open store; an engine that failed to write is closed
+//! and opened anew (`revive`).
 
-mod backup;
-mod check;
-mod engine;
-mod error;
-mod events;
-mod fates;
-mod gaps;
-mod guard;
-mod job;
-mod keeper;
-mod layout;
-mod load;
-mod log;
-mod mark;
 mod open;
-mod private;
-mod raw;
+mod engine;
+mod job;
+mod writer;
+mod events;
+mod log;
 mod read;
 mod recent;
-mod repair;
-mod report;
-mod revive;
+mod layout;
+mod mark;
+mod keeper;
 mod room;
 mod tidy;
-mod writer;
+mod revive;
+mod guard;
+mod private;
+mod raw;
+mod check;
+mod fates;
+mod gaps;
+mod repair;
+mod load;
+mod backup;
+mod report;
+mod error;
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ use fjall::Snapshot;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Durability, Epoch, Expected, Grade, Keep, Kept, NewEvent, ReadLimit, Record, RecordKey,
-    SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
+    Epoch, Expected, Grade, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
+    StoreCapabilities, StoreDurability, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
 };
 use tokio::sync::oneshot;
 
@@ -50,10 +50,10 @@ use self::layout::Keyspaces;
 
 pub use self::check::check;
 pub use self::error::DiskError;
-pub use self::open::{Disk, Options, Sync};
-pub use self::raw::Stage;
+pub use self::open::{Disk, DiskOptions, Sync};
+pub use self::raw::ByteProgress;
 pub use self::repair::repair;
-pub use self::report::{Damage, Kind, Missing, Report, Totals};
+pub use self::report::{Damage, DamageKind, Missing, Report, ReportTotals};
 pub use self::room::Health;
 
 impl Disk {
@@ -61,7 +61,7 @@ impl Disk {
         &self,
         write: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Write,
     ) -> Stored<T> {
-        let parts = self.place().with(|engine| (engine.jobs.clone(), engine.progress.stuck()));
+        let parts = self.cell().with(|engine| (engine.jobs.clone(), engine.progress.stuck()));
         let (jobs, mut stuck) = match parts {
             Ok(parts) => parts,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
@@ -69,12 +69,12 @@ impl Disk {
         let (done, outcome) = oneshot::channel();
         let write = write(done);
         Box::pin(async move {
-            // A full queue makes the caller wait: that is the backpressure.
+            // If the queue is full, the caller waits: that is the back-pressure.
             tokio::select! {
                 sent = jobs.send(write) => sent.map_err(|_| closed())?,
                 Ok(_) = stuck.wait_for(|stuck| *stuck) => return Err(poisoned()),
             }
-            // The writer answers everything it took. If it did not, it ended in the middle of it.
+            // The writer answers every job it took. Without an answer it ended in the middle of the job.
             tokio::select! {
                 biased;
                 outcome = outcome => outcome.unwrap_or(Err(StoreError::Unknown)),
@@ -97,21 +97,21 @@ impl Disk {
         })
     }
 
-    /// Everything as it is between two batches. The writer gives it out at the end of the batch that is under way,
-    /// and does not end that any sooner.
+    /// A snapshot of the whole store between two batches. The writer takes it after the current batch, and does not end
+    /// that batch early for it.
     fn view(&self) -> impl Future<Output = Result<Snapshot, StoreError>> + Send + 'static {
         let asked = self.write(|done| Write::Freeze { done });
         let keyspaces = self.keyspaces();
         async move {
             match asked.await {
                 Ok(view) => Ok(view),
-                // Without a writer nothing is written, and any moment is as good as another.
+                // No writer runs, so no batch is half written at any moment.
                 Err(_) => Ok(keyspaces?.database.snapshot()),
             }
         }
     }
 
-    /// Looks at the store as it is between two batches.
+    /// Reads from a snapshot between two batches.
     fn look_at_view<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Keyspaces, &Snapshot) -> Result<T, fjall::Error> + Send + 'static,
@@ -127,7 +127,7 @@ impl Disk {
     }
 
     fn keyspaces(&self) -> Result<Arc<Keyspaces>, StoreError> {
-        self.place().with(|engine| Arc::clone(&engine.keyspaces))
+        self.cell().with(|engine| Arc::clone(&engine.keyspaces))
     }
 }
 
@@ -150,26 +150,26 @@ impl Store for Disk {
         if let Some(found) = self.peek(key) {
             return Box::pin(std::future::ready(found));
         }
-        let parts = self.place().with(|engine| (Arc::clone(&engine.recent), Arc::clone(&engine.keyspaces)));
+        let parts = self.cell().with(|engine| (Arc::clone(&engine.recent), Arc::clone(&engine.keyspaces)));
         Box::pin(async move {
             let (recent, keyspaces) = parts?;
-            let place = match recent.get_or_hold(&key).await {
+            let placeholder = match recent.get_or_hold(&key).await {
                 Ok(record) => return Ok(Some(record)),
-                Err(place) => place,
+                Err(placeholder) => placeholder,
             };
             let fetch = move || keyspaces.records.get(layout::record_key(key));
             let found = tokio::task::spawn_blocking(fetch).await.map_err(|_| closed())?.map_err(failed)?;
             let record = found.and_then(|value| layout::read_record(&value));
             if let Some(record) = &record {
-                // Not taken: the writer came between, and what was read is what was there before.
-                drop(place.insert(record.clone()));
+                // The cache refuses it if the writer changed the record meanwhile: then this is the old value.
+                drop(placeholder.insert(record.clone()));
             }
             Ok(record)
         })
     }
 
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        match self.place().with(|engine| engine.recent.get(&key)) {
+        match self.cell().with(|engine| engine.recent.get(&key)) {
             Ok(found) => found.map(|record| Ok(Some(record))),
             Err(error) => Some(Err(error)),
         }
@@ -218,11 +218,11 @@ impl Store for Disk {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         self.look(move |keyspaces| read::read(keyspaces, &session, stream, after, limit))
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         self.write(|done| Write::Trim { session, keep, done })
     }
 
@@ -242,12 +242,12 @@ impl Store for Disk {
         self.write(|done| Write::Restore { session, log, done })
     }
 
-    fn capabilities(&self) -> Capabilities {
-        let durability = match self.place().options().sync {
-            Sync::Os => Durability::Machine,
-            Sync::Disk => Durability::Disk,
+    fn capabilities(&self) -> StoreCapabilities {
+        let durability = match self.cell().options().sync {
+            Sync::Os => StoreDurability::Machine,
+            Sync::Disk => StoreDurability::Disk,
         };
-        Capabilities { durability, max_batch: 1024, max_value_bytes: 64 << 20 }
+        StoreCapabilities { durability, max_batch: 1024, max_value_bytes: 64 << 20 }
     }
 
     fn trouble(&self) -> Option<Trouble> {

@@ -1,10 +1,10 @@
-//! The rights of a store's folders and files: 0700 and 0600, for their owner alone.
+//! The permissions of a store's folders and files: 0700 and 0600, for their owner alone.
 //!
-//! A store holds what clients and servers say to each other. The engine makes its files with the rights that the process's
-//! `umask` leaves them, and a store's folder may have been there before. So folders are made ahead of the engine, a store
-//! that is opened is set right as a whole, and the keeper sets right what the engine makes later; until then the
-//! folder around it keeps others out. A folder that holds other things beside the store keeps its own rights: it
-//! may be one that other users need.
+//! A store holds the messages of clients and servers. The engine makes its files with the permissions that the
+//! `umask` of the process leaves, and the folder of a store may be older than the store. So this code makes the
+//! folders before the engine does, opening a store corrects all permissions in it, and the keeper corrects files that
+//! the engine makes later; until then the closed folder around them keeps other users out. A folder that also holds
+//! other files keeps its permissions, because other users may need it.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,18 +12,18 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The names of everything in the folder of a store, alone or with a dot and more behind them, as in `data.damaged-1`.
+/// The names in the folder of a store, alone or followed by a dot and more, as in `data.damaged-1`.
 const OURS: [&str; 4] = ["data", "high-water", "numbers", "control.sock"];
 
-/// What the rights of others are, in a mode.
+/// The permission bits of other users in a mode.
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder for its owner alone. One that was there keeps its rights.
+/// Makes a folder for its owner alone. An existing folder keeps its permissions.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Makes the folder of a store for its owner alone, or takes the rights of others away from one that was there.
+/// Makes the folder of a store for its owner alone, or removes the permissions of other users from an existing one.
 pub(super) fn make_store(folder: &Path) -> io::Result<()> {
     make(folder)?;
     if holds_only_a_store(folder)? {
@@ -32,12 +32,12 @@ pub(super) fn make_store(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file for its owner alone, or empties one that is there.
+/// Makes a file for its owner alone, or empties an existing one.
 pub(super) fn create(file: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)
 }
 
-/// Takes the rights of others away from everything in the folder of a store.
+/// Removes the permissions of other users from everything in the folder of a store.
 pub(super) fn close(folder: &Path) -> io::Result<()> {
     let mut closed = 0;
     let mut left = tops(folder)?;
@@ -48,27 +48,27 @@ pub(super) fn close(folder: &Path) -> io::Result<()> {
         }
     }
     if closed > 0 {
-        tracing::debug!(folder = %folder.display(), closed, "the rights of other users were taken away");
+        tracing::debug!(folder = %folder.display(), closed, "removed the permissions of other users");
     }
     Ok(())
 }
 
-/// What other users can read or reach of the store in a folder, as few names as it takes.
+/// The paths of a store that other users can read or reach; an exposed folder stands for its contents.
 pub(super) fn exposed(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let is_open = |path: &PathBuf| found(path).is_some_and(|found| found.permissions().mode() & OTHERS != 0);
     Ok(tops(folder)?.into_iter().filter(is_open).collect())
 }
 
-/// Notices what is made in a folder, and takes the rights of others away from it.
+/// Notices new files in a folder and removes the permissions of other users from them.
 pub(super) struct Watch {
     folders: Vec<Watched>,
 }
 
 struct Watched {
     path: PathBuf,
-    /// When something was last made in it or removed.
+    /// When an entry was last added to it or removed.
     changed: Option<SystemTime>,
-    /// Whether it was looked through since then. Its time may be as old as one look ago, and not show a later file.
+    /// Whether a whole round has passed since then. Times are coarse, so a file may come without changing `changed`.
     is_settled: bool,
 }
 
@@ -77,7 +77,7 @@ impl Watch {
         Self { folders: vec![Watched::new(folder.to_owned())] }
     }
 
-    /// Looks for something new. Costs a look at each folder if there is nothing.
+    /// Looks for new files. If there are none, it costs one `stat` per folder.
     pub(super) fn round(&mut self) {
         let mut at = 0;
         while let Some(watched) = self.folders.get_mut(at) {
@@ -109,7 +109,7 @@ impl Watched {
     }
 }
 
-/// The folder of a store, or what belongs to the store in a folder that holds more.
+/// The folder of a store, or the entries that belong to the store in a folder that holds other files too.
 fn tops(folder: &Path) -> io::Result<Vec<PathBuf>> {
     if holds_only_a_store(folder)? {
         return Ok(vec![folder.to_owned()]);
@@ -133,7 +133,7 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
 }
 
-/// What is there, not what a link leads to.
+/// The metadata of the path itself, not of the target of a link.
 fn found(path: &Path) -> Option<Metadata> {
     path.symlink_metadata().ok()
 }
@@ -142,7 +142,7 @@ fn is_folder(path: &Path) -> bool {
     found(path).is_some_and(|found| found.is_dir())
 }
 
-/// Whether something was taken away. A link is left alone, and so is what belongs to another user.
+/// Returns whether it removed permissions. It leaves links alone, and files of another user.
 fn close_one(path: &Path) -> bool {
     let Some(found) = found(path).filter(|found| !found.is_symlink()) else { return false };
     let mode = found.permissions().mode();
@@ -151,7 +151,7 @@ fn close_one(path: &Path) -> bool {
     }
     match fs::set_permissions(path, Permissions::from_mode(mode & 0o7700)) {
         Ok(()) => true,
-        // The engine removes files whenever it likes.
+        // The engine may remove a file at any time.
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) => {
             let mode = format!("{:03o}", mode & 0o777);

@@ -1,11 +1,10 @@
-//! What is read from the engine, on threads that may wait for the disk.
+//! Reads from the engine, on threads that may wait for the disk.
 //!
-//! Readers do not wait for the writer. They see the entries of a batch one after the other, in the order in which
-//! the writer put them in: the engine applies them in that order to what it holds in memory, and a read takes the
-//! newest entry of a key, whether or not the rest of its batch is there yet. So a read that needs several entries
-//! to be of one moment relies on two orders and on nothing else: that in which they are written, and that in which
-//! it reads them. An entry that was read shows that all entries before it in its batch can be read from then on. Where
-//! that is not enough, the writer is asked for a view between two batches.
+//! Readers do not wait for the writer. The engine applies the entries of a batch to its memory in the order in which
+//! the writer added them, and a read returns the newest entry of a key even if the rest of its batch is not applied
+//! yet. So a read that needs several entries of one moment relies only on two orders: the order of writing and the
+//! order of reading. Once a reader has seen an entry, it can read every earlier entry of the same batch. Where that is
+//! not enough, the reader asks the writer for a snapshot between two batches.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +13,14 @@ use fjall::{Readable, Snapshot};
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Place, ReadLimit, Record, RecordKey, Space, Stretch, Survey, Surveyed, Version,
+    EntryPlace, ReadLimit, Record, RecordKey, Space, StreamEvents, Survey, Surveyed, Version,
 };
 
 use super::layout::{self, Keyspaces};
-use super::log::Log;
+use super::log::LogIndex;
 
-/// Every record stands for itself here, so it does not matter that they are read at different moments: one that is
-/// written meanwhile is listed as it was or as it is.
+/// Records are independent, so it does not matter that they are read at different moments: a record that is written
+/// meanwhile is listed with its old or its new value.
 pub(super) fn list(
     keyspaces: &Keyspaces,
     space: Space,
@@ -65,8 +64,8 @@ pub(super) fn expired(
         if key.space != space {
             continue;
         }
-        // The record is read later than the index. One that was renewed meanwhile has another deadline by now, and
-        // its new version must not be taken for the one that was due.
+        // The record is read after the index. If it was renewed meanwhile, it has another deadline, and its new version
+        // must not be reported as due.
         let record = keyspaces.records.get(layout::record_key(key))?;
         let record = record.and_then(|record| layout::read_record(&record));
         if let Some(record) = record.filter(|record| record.deadline == Some(at)) {
@@ -82,8 +81,8 @@ pub(super) fn read(
     stream: StreamId,
     after: Position,
     limit: ReadLimit,
-) -> Result<Stretch, fjall::Error> {
-    let mut stretch = Stretch::default();
+) -> Result<StreamEvents, fjall::Error> {
+    let mut stretch = StreamEvents::default();
     let mut bytes = 0;
     for entry in events_after(keyspaces, session, stream, after) {
         if stretch.events.len() == limit.events {
@@ -100,17 +99,17 @@ pub(super) fn read(
     }
     let first = stretch.events.first().map(|event| event.position);
     let trimmed = trimmed(keyspaces, session, stream, first)?;
-    // A trim that has got past the whole stretch meanwhile is for the next read to tell: what is missing of this one
-    // lies before its last event. To read again until nothing is trimmed meanwhile might never end.
+    // Events that are missing from this stretch lie before its last event. A trim that has passed that event meanwhile
+    // is reported by the next read. Reading again until no trim comes in between might never end.
     stretch.trimmed = stretch.events.last().map_or(trimmed, |last| trimmed.min(last.position));
     Ok(stretch)
 }
 
-/// Up to where a stream was trimmed, of which events were read and `first` was the first that was there.
+/// The trimmed position of a stream whose events were just read; `first` is the first event found.
 ///
-/// This comes after the events, and a trim writes what is read here before it removes any of them (`Writer::trim`). So
-/// if an event was missing because it is removed, what covers it can be read by now. In the other order a trim between
-/// the two reads would take events that nothing tells of.
+/// Call this after reading the events. A trim writes the position before it removes events (`StoreWriter::trim`), so
+/// if an event was missing because it was removed, the position that covers it can be read now. In the other order, a
+/// trim between the two reads would remove events without any sign of it.
 fn trimmed(
     keyspaces: &Keyspaces,
     session: &SessionKey,
@@ -121,7 +120,8 @@ fn trimmed(
     if let Some(mark) = mark.and_then(|mark| layout::read_u64(&mark, 0)) {
         return Ok(Position(mark));
     }
-    // Without a mark nothing of the stream was trimmed, or all of it: its mark goes after this entry is there.
+    // Without a mark, either nothing of the stream was trimmed or all of it: a trim removes the mark of a complete
+    // stream after it has written this shared entry.
     let gone = keyspaces.events.get(layout::gone_key(session))?;
     let gone = gone.and_then(|gone| layout::read_gone(&gone)).unwrap_or_default();
     if gone.trimmed == Position::START {
@@ -129,7 +129,7 @@ fn trimmed(
     }
     let first = match first {
         Some(first) => Some(first),
-        // All that is left of the stream may lie before what was asked for.
+        // All remaining events of the stream may lie before the requested position.
         None => {
             let first = events_after(keyspaces, session, stream, Position::START).next();
             let key = first.map(fjall::Guard::key).transpose()?;
@@ -137,9 +137,9 @@ fn trimmed(
         }
     };
     let is_gone = match first {
-        // Nothing at or before this position is kept, so this event was removed while it was read.
+        // No event at or before this position is kept, so this event was removed while it was read.
         Some(first) => first <= gone.trimmed,
-        // A stream that is open and had no event yet has a note.
+        // An open stream without events has a note.
         None => !keyspaces.notes.contains_key(layout::stream_prefix(session, stream))?,
     };
     Ok(if is_gone { gone.trimmed } else { Position::START })
@@ -156,13 +156,13 @@ fn events_after(
     keyspaces.events.range(start..=end)
 }
 
-/// Reads all streams of a session. No order of reads would do for that, so it takes a view between two batches.
+/// Reads all streams of a session. No order of reads is enough for that, so it needs a snapshot between two batches.
 pub(super) fn survey(
     keyspaces: &Keyspaces,
     view: &Snapshot,
     session: &SessionKey,
 ) -> Result<Survey, fjall::Error> {
-    let log = Log::count(keyspaces, view, session)?;
+    let log = LogIndex::count(keyspaces, view, session)?;
     let mut streams: BTreeMap<StreamId, Surveyed> = BTreeMap::new();
     let fresh = |stream| Surveyed { stream, last: Position::START, ended: false, note: None };
     for (stream, trimmed) in &log.marks {
@@ -171,7 +171,7 @@ pub(super) fn survey(
     for entry in &log.order {
         let known = streams.entry(entry.stream).or_insert_with(|| fresh(entry.stream));
         known.last = entry.position;
-        known.ended |= entry.place == Place::End;
+        known.ended |= entry.place == EntryPlace::End;
     }
     for entry in view.prefix(&keyspaces.notes, session.as_bytes()) {
         let (key, note) = entry.into_inner()?;
@@ -189,6 +189,6 @@ pub(super) fn tail(
     view: &Snapshot,
     session: &SessionKey,
 ) -> Result<Position, fjall::Error> {
-    let log = Log::count(keyspaces, view, session)?;
+    let log = LogIndex::count(keyspaces, view, session)?;
     Ok(log.order.back().map_or(log.trimmed, |last| last.position))
 }

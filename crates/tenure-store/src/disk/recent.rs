@@ -1,20 +1,20 @@
-//! Records that were read lately, so that reading them again costs no thread and no disk.
+//! The cache of records that were read lately: a hit needs no blocking thread and no disk.
 //!
-//! Only the writer changes what is here, after its commit and before it answers. A reader that fetched a record
-//! from the engine leaves it here only if the writer did not touch it meanwhile: it holds a place for it while it
-//! reads, and the writer takes the place away.
+//! Only the writer changes an entry, after its commit and before it answers. A reader holds a placeholder while it
+//! fetches a record from the engine. If the writer changes that record meanwhile, it removes the placeholder, and the
+//! fetched value, which is outdated, does not enter the cache.
 
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle, PlaceholderGuard};
 use tenure_session::port::store::{Record, RecordKey};
 
-/// What all of them may take.
+/// The most bytes of all entries together.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// What an entry takes beside its value, about: its key, its place in the tables, the allocation's own head.
+/// Estimated bytes of an entry besides its value: its key, its slot in the tables, the head of its allocation.
 const ENTRY_BYTES: u64 = 160;
 
-/// How many there are likely to be, which sizes the tables at the start.
+/// The expected number of entries, which sizes the tables at the start.
 const LIKELY: usize = 1 << 12;
 
 #[derive(Clone)]
@@ -28,8 +28,8 @@ impl Weighter<RecordKey, Record> for Weight {
 
 type Hasher = foldhash::fast::RandomState;
 
-/// The place that a reader holds.
-pub(super) type Place<'a> =
+/// The placeholder that a reader holds while it fetches a record.
+pub(super) type CachePlaceholder<'a> =
     PlaceholderGuard<'a, RecordKey, Record, Weight, Hasher, DefaultLifecycle<RecordKey, Record>>;
 
 pub(super) struct Recent(Cache<RecordKey, Record, Weight, Hasher>);
@@ -44,12 +44,12 @@ impl Recent {
         self.0.get(key)
     }
 
-    /// The record, or a place for whoever goes to fetch it. Waits for another that has gone already.
-    pub(super) async fn get_or_hold(&self, key: &RecordKey) -> Result<Record, Place<'_>> {
+    /// The record, or a placeholder for the caller to fill. Waits while another caller holds the placeholder.
+    pub(super) async fn get_or_hold(&self, key: &RecordKey) -> Result<Record, CachePlaceholder<'_>> {
         self.0.get_value_or_guard_async(key).await
     }
 
-    /// A record was written. It stays only if somebody reads it: most are never read while their session lives.
+    /// Updates a record only if it is in the cache: most records are never read while their session lives.
     pub(super) fn written(&self, key: RecordKey, record: Record) {
         if self.0.peek(&key).is_some() {
             self.0.insert(key, record);
@@ -58,9 +58,9 @@ impl Recent {
         }
     }
 
-    /// A record was removed, or nobody knows what became of it.
+    /// Removes a record that was deleted, or whose commit failed, so that its value is not known.
     pub(super) fn forget(&self, key: &RecordKey) {
-        // Takes away a reader's place too.
+        // This removes a reader's placeholder too.
         self.0.remove(key);
     }
 }
@@ -84,8 +84,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_stays() {
         let recent = Recent::new();
-        let Err(place) = recent.get_or_hold(&key()).await else { panic!("nothing was read yet") };
-        assert!(place.insert(record(1)).is_ok());
+        let Err(placeholder) = recent.get_or_hold(&key()).await else { panic!("nothing was read yet") };
+        assert!(placeholder.insert(record(1)).is_ok());
         assert_eq!(recent.get(&key()), Some(record(1)));
         recent.written(key(), record(2));
         assert_eq!(recent.get(&key()), Some(record(2)));
@@ -96,19 +96,19 @@ mod tests {
     #[tokio::test]
     async fn what_was_read_before_a_write_does_not_stay() {
         let recent = Recent::new();
-        let Err(place) = recent.get_or_hold(&key()).await else { panic!("nothing was read yet") };
+        let Err(placeholder) = recent.get_or_hold(&key()).await else { panic!("nothing was read yet") };
         recent.written(key(), record(2));
-        assert!(place.insert(record(1)).is_err());
+        assert!(placeholder.insert(record(1)).is_err());
         assert_eq!(recent.get(&key()), None);
 
-        let Err(place) = recent.get_or_hold(&key()).await else { panic!("nothing stayed") };
+        let Err(placeholder) = recent.get_or_hold(&key()).await else { panic!("nothing stayed") };
         recent.forget(&key());
-        assert!(place.insert(record(2)).is_err());
+        assert!(placeholder.insert(record(2)).is_err());
         assert_eq!(recent.get(&key()), None);
     }
 
     #[test]
-    fn what_nobody_reads_takes_no_room() {
+    fn a_record_that_is_never_read_takes_no_room() {
         let recent = Recent::new();
         recent.written(key(), record(1));
         assert_eq!(recent.get(&key()), None);

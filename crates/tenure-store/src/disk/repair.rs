@@ -1,8 +1,8 @@
-//! Saves what can be read of a damaged store into a fresh one, and puts that in its place.
+//! Copies everything readable of a damaged store into a fresh one, and puts that in its place.
 //!
-//! Nothing of what was there is changed: it stays beside the new data under another name. Versions, positions
-//! and epochs are kept. If something is lost, numbers go on far behind all that can have been given out, so
-//! that none ever means two things. The index of deadlines is made anew from the records.
+//! The damaged data is not changed: it stays beside the new data under another name. Versions, positions and epochs are
+//! kept. If something is lost, the sequence continues far above every number that can have been given out, so that no
+//! number ever means two things. The index of deadlines is rebuilt from the records.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +15,17 @@ use super::load::Load;
 use super::mark::Mark;
 use super::open::sync_folder;
 use super::private;
-use super::raw::{Files, Stage};
-use super::report::{Kind, Report};
+use super::raw::{ByteProgress, Files};
+use super::report::{DamageKind, Report};
 
-/// How far numbers leap over what is lost: more than a journal can hold.
+/// How far the sequence leaps after a loss: more numbers than a journal can hold.
 const LEAP: u64 = 1 << 32;
 
-/// Repairs the store in a folder, if it needs to be. It must not be open. Says every now and then how far it is.
+/// Repairs the store in a folder, if it is damaged. The store must not be open. Reports its progress to `progress`.
 ///
 /// # Errors
-/// When it is in use, of another layout, not there, or the disk fails or is full; then it is as it was.
-pub fn repair(folder: &Path, progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
+/// When it is in use, of another layout, not there, or the disk fails or is full. Then the store is unchanged.
+pub fn repair(folder: &Path, progress: impl FnMut(ByteProgress)) -> Result<Report, DiskError> {
     let io = DiskError::io(folder);
     let exposed = private::exposed(folder).map_err(&io)?;
     let report = mend(folder, progress)?;
@@ -33,11 +33,11 @@ pub fn repair(folder: &Path, progress: impl FnMut(Stage)) -> Result<Report, Disk
     Ok(Report { exposed, ..report })
 }
 
-fn mend(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskError> {
+fn mend(folder: &Path, mut progress: impl FnMut(ByteProgress)) -> Result<Report, DiskError> {
     let io = DiskError::io(folder);
     let (data, fresh) = (folder.join("data"), folder.join(REPAIRING));
     if !data.exists() && fresh.exists() {
-        // The last repair was cut short when all was done but the last renaming.
+        // The last repair was cut short just before its last rename.
         std::fs::rename(&fresh, &data).and_then(|()| sync_folder(folder)).map_err(&io)?;
         return check(folder, progress);
     }
@@ -48,7 +48,7 @@ fn mend(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskEr
     if walked.report.is_sound() {
         return Ok(walked.report);
     }
-    if walked.report.is_sound_but_for(|damage| damage.kind == Kind::Mark) {
+    if walked.report.is_sound_but_for(|damage| damage.kind == DamageKind::Mark) {
         mark.set(walked.batch).map_err(&io)?;
         return Ok(walked.report);
     }
@@ -57,7 +57,7 @@ fn mend(folder: &Path, mut progress: impl FnMut(Stage)) -> Result<Report, DiskEr
     }
     let Walked { mut report, batch, .. } = save(folder, &fresh, &files, &mark)?;
     let kept = place_for_damaged(folder);
-    // In this order there is at every moment either the old data, or the new data and a mark that fits it.
+    // This order leaves at every moment either the old data, or the new data with a mark that fits it.
     std::fs::rename(&data, &kept).map_err(&io)?;
     mark.set(batch).map_err(&io)?;
     std::fs::rename(&fresh, &data).map_err(&io)?;
@@ -76,7 +76,7 @@ fn save(folder: &Path, fresh: &Path, files: &Files, mark: &Mark) -> Result<Walke
     Ok(walked)
 }
 
-/// A name for what was there before, by the time of day.
+/// A free name for the damaged data, made from the time of day.
 fn place_for_damaged(folder: &Path) -> PathBuf {
     let mut seconds = SystemClock.now().0 / 1000;
     loop {

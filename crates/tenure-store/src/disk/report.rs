@@ -1,7 +1,7 @@
-//! What a check, a repair or a backup found in a store, and what it did.
+//! The result of a check, a repair or a backup.
 //!
-//! These are figures and names for whoever tells them to an operator; how they are worded is up to them. Sessions
-//! go by their labels, since keys are nobody's business.
+//! Holds figures and names; the caller turns them into text for an operator. Sessions appear by their labels, because
+//! keys are secret.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use tenure_session::port::store::Space;
 
 use super::layout;
 
-/// How much of each kind there is.
+/// How many entries of each kind there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Totals {
+pub struct ReportTotals {
     /// Sessions that have a record, the tombstones of ended ones among them.
     pub sessions: u64,
     /// Data sessions that have a record, the tombstones of ended ones among them.
@@ -34,7 +34,7 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-impl Totals {
+impl ReportTotals {
     /// Counts an entry of a keyspace.
     pub(super) fn count(&mut self, keyspace: &str, key: &[u8], value: &[u8]) {
         self.bytes += (key.len() + value.len()) as u64;
@@ -47,7 +47,7 @@ impl Totals {
             "deadlines" => self.deadlines += 1,
             "notes" => self.notes += 1,
             "events" => {
-                // What stands at no position of a stream is about the stream, and no event of it.
+                // An entry at position 0 is about the stream and is not an event.
                 let place = layout::place_of_event(key);
                 self.events += u64::from(place.is_some_and(|(_, position)| position > Position::START));
             }
@@ -59,26 +59,26 @@ impl Totals {
 /// A file that is not as it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
-    /// Which, from the store's folder on.
+    /// Its path, relative to the store's folder.
     pub file: PathBuf,
-    /// What is kept in it.
-    pub kind: Kind,
-    /// The engine opens no store that has it, or would silently leave a part of it out.
+    /// What the file contains.
+    pub kind: DamageKind,
+    /// The engine refuses to open a store with this damage, or would silently drop a part of the file.
     pub is_refused: bool,
-    /// How much of it is lost: batches of a journal, entries of a table. Unknown if nothing is left to tell it
-    /// by. Some of it may have been found elsewhere, such as in a journal that is still there.
+    /// How much of it is lost: batches of a journal, entries of a table. `None` if the number cannot be known. Some of
+    /// it may have been found elsewhere, such as in a journal that is still there.
     pub lost: Option<u64>,
 }
 
-/// What a file of the engine is for.
+/// The kind of a damaged file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Kind {
-    /// A journal: writes of every kind that are in no table yet.
+pub enum DamageKind {
+    /// A journal: writes of every kind that no table holds yet.
     Journal,
-    /// A table of this keyspace: records, events, owners, notes, deadlines or meta, or of the engine's own.
+    /// A table of this keyspace: records, events, owners, notes, deadlines, meta, or the engine's own.
     Table(String),
-    /// The list of a keyspace's tables, or what leads to it.
+    /// The list of a keyspace's tables, or the file that points to it.
     Manifest,
     /// The high-water mark.
     Mark,
@@ -89,9 +89,9 @@ pub enum Kind {
 pub struct Missing {
     /// Its record is gone.
     pub record: bool,
-    /// Its record is there, and a newer one is gone.
+    /// Its record is there, but a newer version is gone.
     pub newer_record: bool,
-    /// Which node had it last is gone, or out of date.
+    /// Its last owner is gone, or out of date.
     pub owner: bool,
     /// Some of its events or notes are gone, or may be.
     pub events: bool,
@@ -100,30 +100,30 @@ pub struct Missing {
 /// What was found in a store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// What can be read.
-    pub totals: Totals,
-    /// What is damaged. A journal that just was not finished when its process was killed is not.
+    /// Counts of the entries that can be read.
+    pub totals: ReportTotals,
+    /// The damaged files. A journal whose last batch was cut off by a kill is not damaged.
     pub damage: Vec<Damage>,
-    /// Batches that were written and are not in the journal, or not whole. Some of it may be in tables.
+    /// Batches that were written and are missing or incomplete in the journal. Tables may hold some of their entries.
     pub missing_batches: u64,
-    /// Entries that can be read but make no sense.
+    /// Entries that can be read but not decoded.
     pub unreadable: u64,
-    /// Records and owners that are there, but lie where a newer one may be lost.
+    /// Records and owners in a damaged place, where a newer version may be lost.
     pub doubtful: u64,
     /// Records whose deadline is not in the index, so that they would never expire.
     pub missing_deadlines: u64,
-    /// Entries of the index that no record has.
+    /// Entries of the index that fit no record.
     pub stale_deadlines: u64,
-    /// The sessions and data sessions that are affected, by their labels. Not all, if there are very many.
+    /// The affected sessions and data sessions, by their labels; at most 1000.
     pub sessions: BTreeMap<String, Missing>,
-    /// What other users of the machine can read or reach. It is no damage: a server that opens the store takes
-    /// their rights away, and so does a repair.
+    /// Paths that other users of the machine can read or reach. This is not damage: a server that opens the store
+    /// removes their permissions, and so does a repair.
     pub exposed: Vec<PathBuf>,
-    /// Where a repair left what was there before.
+    /// Where a repair left the damaged data.
     pub kept: Option<PathBuf>,
 }
 
-/// Labels that a report holds at most.
+/// The most labels in a report.
 const MAX_SESSIONS: usize = 1000;
 
 impl Report {
@@ -142,9 +142,9 @@ impl Report {
 
     /// Whether something is gone for good, or may be.
     pub fn has_lost(&self) -> bool {
-        // What is made anew from the rest is not lost.
-        let made_anew =
-            |kind: &Kind| matches!(kind, Kind::Table(name) if name == "deadlines" || name == "engine");
+        // Tables that a repair rebuilds from the rest are not lost.
+        let is_rebuilt = |name: &str| name == "deadlines" || name == "engine";
+        let made_anew = |kind: &DamageKind| matches!(kind, DamageKind::Table(name) if is_rebuilt(name));
         let has_lost = |damage: &Damage| damage.lost != Some(0) && !made_anew(&damage.kind);
         self.missing_batches > 0 || self.unreadable > 0 || self.damage.iter().any(has_lost)
     }

@@ -1,9 +1,9 @@
-//! Opens an engine anew that failed to write.
+//! Closes an engine that failed to write and opens another one on the same files.
 //!
-//! The engine is not trusted again once a write of it failed, whatever the reason: the disk was full, the process had no
-//! file descriptor left, the disk broke. All that was acknowledged is in its files, so it is closed, and another one is
-//! opened on the same files, as after a restart of the process. Until that can succeed it stays open, because it can
-//! still be read. Whether it can is found out by a file that is written beside it.
+//! After a failed write the engine is not trusted again, whatever the reason: a full disk, no free file descriptor, a
+//! broken disk. Every acknowledged write is in its files, so opening them again is like a restart of the process. The
+//! failed engine stays open for reads until a new one can be opened; to find that out, this thread writes a test file
+//! beside the store.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,54 +19,54 @@ use super::engine::Engine;
 use super::error::DiskError;
 use super::job::Signal;
 use super::layout::Keyspaces;
-use super::open::Options;
+use super::open::DiskOptions;
 use super::room::{self, Health};
 
-/// The pause before the first attempt, which is doubled from one to the next, and the longest.
+/// The pause before the first attempt; it doubles with every attempt up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// An engine that worked this long has nothing to do with an earlier failure.
+/// After an engine has worked this long, the back-off starts again at `FIRST_PAUSE`.
 const CALM: Duration = Duration::from_secs(60);
 
-/// What has to be free beside what the engine has in memory, which goes into tables.
+/// Free bytes needed in addition to the memory of the engine, which is written into tables.
 const LEAST_ROOM: u64 = 4 << 20;
 
-/// What is written to see whether it can be.
+/// Size of the test file.
 const PROBE_BYTES: usize = 64 << 10;
 
-/// How many file descriptors have to be left.
+/// Number of file descriptors that must be free.
 const PROBE_FILES: usize = 8;
 
-/// How often it is tried to get the writer out of an engine that holds it.
+/// How often the thread tries to release a writer that is blocked in the failed engine.
 const RELEASES: u32 = 20;
 
-/// How long reads and backups that are under way may keep the files open, a millisecond each.
+/// How many milliseconds running reads and backups may keep the files open.
 const READERS_LOOKS: u32 = 60_000;
 
-/// Where the engine is, if it is open.
-pub(super) struct Place {
+/// Holds the engine while it is open, and `None` between two engines.
+pub(super) struct EngineCell {
     folder: PathBuf,
-    options: Options,
+    options: DiskOptions,
     engine: RwLock<Option<Engine>>,
-    /// What became of opening it anew: nothing bad, `DOWN` or `LOST`.
+    /// The result of the last attempt to open it anew: 0 for no failure, `DOWN` or `LOST`.
     fate: AtomicU8,
 }
 
 const DOWN: u8 = 1;
 const LOST: u8 = 2;
 
-impl Place {
-    pub(super) fn new(folder: &Path, options: Options, engine: Engine) -> Self {
+impl EngineCell {
+    pub(super) fn new(folder: &Path, options: DiskOptions, engine: Engine) -> Self {
         let engine = RwLock::new(Some(engine));
         Self { folder: folder.to_owned(), options, engine, fate: AtomicU8::new(0) }
     }
 
-    pub(super) fn options(&self) -> &Options {
+    pub(super) fn options(&self) -> &DiskOptions {
         &self.options
     }
 
-    /// Takes parts of the engine, if it is open.
+    /// Takes parts out of the engine. Fails while none is open.
     pub(super) fn with<T>(&self, parts: impl FnOnce(&Engine) -> T) -> Result<T, StoreError> {
         match &*self.engine.read() {
             Some(engine) => Ok(parts(engine)),
@@ -85,7 +85,7 @@ impl Place {
         }
     }
 
-    /// Takes the engine out, to be closed. Readers do not wait for that.
+    /// Takes the engine out so that the caller can close it outside the lock.
     pub(super) fn take(&self) -> Option<Engine> {
         self.engine.write().take()
     }
@@ -98,32 +98,32 @@ impl Place {
 
 /// The thread that opens a failed engine anew.
 pub(super) struct Reviver {
-    place: Arc<Place>,
-    /// For the next engine, should it fail too.
+    cell: Arc<EngineCell>,
+    /// For the next engine, which may fail too.
     signals: Sender<Signal>,
     pause: Duration,
-    /// How often it was tried to get the writer out of the engine.
+    /// How often the thread tried to release the writer.
     releases: u32,
-    /// What was said last of why it has to wait.
-    said: String,
+    /// The reason that was logged last, so that it is not logged again.
+    logged_reason: String,
 }
 
-enum Attempt {
+enum ReviveAttempt {
     Done,
-    /// Why not.
+    /// The attempt failed for this reason, and the next may succeed.
     NotYet(String),
-    /// Why not.
+    /// No attempt of this process can succeed, for this reason.
     Never(String),
     /// The store is closed.
     Over,
 }
 
 impl Reviver {
-    pub(super) fn new(place: Arc<Place>, signals: Sender<Signal>) -> Self {
-        Self { place, signals, pause: FIRST_PAUSE, releases: 0, said: String::new() }
+    pub(super) fn new(cell: Arc<EngineCell>, signals: Sender<Signal>) -> Self {
+        Self { cell, signals, pause: FIRST_PAUSE, releases: 0, logged_reason: String::new() }
     }
 
-    /// Runs until the store is closed, or cannot be opened anew by this process.
+    /// Runs until the store is closed, or this process cannot open it anew.
     pub(super) fn run(mut self, told: &Receiver<Signal>) {
         loop {
             let signal = match self.pause > FIRST_PAUSE {
@@ -142,9 +142,9 @@ impl Reviver {
         }
     }
 
-    /// Tries until it is done; nothing if there is no use in trying any more.
+    /// Tries until an engine is open; `None` if further attempts are useless.
     fn revive(&mut self, told: &Receiver<Signal>) -> Option<()> {
-        self.said.clear();
+        self.logged_reason.clear();
         self.releases = 0;
         loop {
             match told.recv_timeout(self.pause) {
@@ -153,89 +153,89 @@ impl Reviver {
             }
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
             match self.attempt(told) {
-                Attempt::Done => {
+                ReviveAttempt::Done => {
                     tracing::info!("the store was opened anew and takes writes again");
                     return Some(());
                 }
-                Attempt::NotYet(why) => {
-                    if why != self.said {
+                ReviveAttempt::NotYet(why) => {
+                    if why != self.logged_reason {
                         tracing::warn!(why, "the store cannot be opened anew yet");
-                        self.said = why;
+                        self.logged_reason = why;
                     }
                 }
-                Attempt::Never(why) => {
-                    self.place.fate.store(LOST, Ordering::Release);
+                ReviveAttempt::Never(why) => {
+                    self.cell.fate.store(LOST, Ordering::Release);
                     tracing::error!(why, "the store cannot be opened anew by this process");
                     return None;
                 }
-                Attempt::Over => return None,
+                ReviveAttempt::Over => return None,
             }
         }
     }
 
-    fn attempt(&mut self, told: &Receiver<Signal>) -> Attempt {
-        let found = self.place.with(|engine| {
+    fn attempt(&mut self, told: &Receiver<Signal>) -> ReviveAttempt {
+        let found = self.cell.with(|engine| {
             let room = engine.keyspaces.database.write_buffer_size() + LEAST_ROOM;
             let held = engine.progress.is_held().then(|| Arc::clone(&engine.keyspaces));
             (room, held)
         });
         if let Ok((room, held)) = found {
-            if let Err(error) = probe(&self.place.folder, room) {
-                return Attempt::NotYet(error.to_string());
+            if let Err(error) = probe(&self.cell.folder, room) {
+                return ReviveAttempt::NotYet(error.to_string());
             }
             if let Some(keyspaces) = held {
                 return self.release(&keyspaces);
             }
-            let closing = self.place.take().map(Engine::close);
+            let closing = self.cell.take().map(Engine::close);
             if let Some(attempt) = closing.and_then(|closing| wait_for_readers(&closing, told)) {
                 return attempt;
             }
         }
-        match Engine::open(&self.place.folder, self.place.options, self.signals.clone()) {
+        match Engine::open(&self.cell.folder, self.cell.options, self.signals.clone()) {
             Ok(engine) => {
-                self.place.put(engine);
-                Attempt::Done
+                self.cell.put(engine);
+                ReviveAttempt::Done
             }
             Err(error @ (DiskError::Io { .. } | DiskError::InUse(_))) => {
-                self.place.fate.store(DOWN, Ordering::Release);
-                Attempt::NotYet(chain(&error))
+                self.cell.fate.store(DOWN, Ordering::Release);
+                ReviveAttempt::NotYet(chain(&error))
             }
-            Err(error) => Attempt::Never(chain(&error)),
+            Err(error) => ReviveAttempt::Never(chain(&error)),
         }
     }
 
-    /// Gets the writer out of the engine. It waits there for memory to be written into tables, and the engine's own
-    /// threads, which do that, are gone.
-    fn release(&mut self, keyspaces: &Keyspaces) -> Attempt {
+    /// Releases the writer from the engine. It waits there until memory is written into tables, but the engine's own
+    /// threads, which would do that, have ended. So this thread does it.
+    fn release(&mut self, keyspaces: &Keyspaces) -> ReviveAttempt {
         self.releases += 1;
         if self.releases > RELEASES {
-            return Attempt::Never("the failed engine does not let go of the writer".to_owned());
+            return ReviveAttempt::Never("the failed engine does not release the writer".to_owned());
         }
         for keyspace in keyspaces.all() {
             let alone = keyspace.tree.get_flush_lock();
-            // Nothing of what readers may still see is left out.
+            // 0: keep every version that a reader may still see.
             if let Err(error) = keyspace.tree.flush(&alone, 0) {
-                return Attempt::NotYet(error.to_string());
+                return ReviveAttempt::NotYet(error.to_string());
             }
         }
-        Attempt::NotYet("the writer is let go of".to_owned())
+        ReviveAttempt::NotYet("the writer is being released".to_owned())
     }
 }
 
-/// Waits until nobody has files of a closed engine open. Nothing if that is so; then it can be opened.
-fn wait_for_readers(closing: &Weak<Keyspaces>, told: &Receiver<Signal>) -> Option<Attempt> {
+/// Waits until no reader has files of the closed engine open. `None` means that it can be opened again.
+fn wait_for_readers(closing: &Weak<Keyspaces>, told: &Receiver<Signal>) -> Option<ReviveAttempt> {
     for _ in 0..READERS_LOOKS {
         if closing.strong_count() == 0 {
             return None;
         }
         if let Ok(Signal::Stop) = told.recv_timeout(Duration::from_millis(1)) {
-            return Some(Attempt::Over);
+            return Some(ReviveAttempt::Over);
         }
     }
-    Some(Attempt::Never("the files of the failed engine are still being read".to_owned()))
+    Some(ReviveAttempt::Never("the files of the failed engine are still being read".to_owned()))
 }
 
-/// Whether a store can be written in a folder: there is room, a file descriptor, and a disk that works.
+/// Checks that a store can be written in a folder: room, free file descriptors, and a working disk.
 fn probe(folder: &Path, room: u64) -> std::io::Result<()> {
     let (free, _) = room::space(folder)?;
     if free < room {

@@ -1,12 +1,11 @@
-//! How much room the filesystem has, and whether anything that grows may still be written.
+//! Watches the free space of the filesystem and refuses writes that grow the store when little is left.
 //!
-//! A journal write that fails poisons the engine, so it should not come to that. Some room is kept in reserve:
-//! what removes things may use it, all but the last bytes, what grows is refused. The reserve is a base, plus what the engine may need
-//! at any moment for its own work: everything that is only in memory goes into a table before its journal
-//! goes, and a merge of tables writes the new ones before it removes the old ones. What is only in memory counts for both,
-//! or a full store could write it out and would then lack the room to merge it. The thread that syncs looks
-//! every time it comes round, and the writer looks after a number of bytes of its own, so that no burst between
-//! two looks can eat the reserve.
+//! A failed journal write poisons the engine, so the store keeps a reserve. Removals may use the reserve except its
+//! last bytes; writes that grow the store may not. The reserve is a base plus the bytes that the engine may need for
+//! its own work: it writes its memory into tables before it deletes the journal, and a merge writes the new tables
+//! before it deletes the old ones. The memory counts for both, because a full store that has written it into tables
+//! also needs room to merge them. The keeper measures the free space in every round, and the writer after a number of
+//! bytes, so that a burst of writes cannot use up the reserve between two measurements.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,67 +15,67 @@ use tenure_session::port::store::StoreError;
 
 use super::layout::Keyspaces;
 
-/// The base of the reserve, unless it is configured.
+/// The default base of the reserve.
 const BASE_BYTES: u64 = 256 << 20;
 
-/// The most that the base may take of a small filesystem, as a fraction.
+/// On a small filesystem the base is at most one in this many bytes.
 const BASE_SHARE: u64 = 20;
 
-/// The most that one merge writes: a full first level, twice over, and the level below it.
+/// The most bytes that one merge writes: twice a full first level, and the level below it.
 const MERGE_BYTES: u64 = 768 << 20;
 
-/// The writer looks again after this many bytes, at the latest.
+/// The writer measures again after this many bytes, at the latest.
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// What removals leave free: a journal write that finds no room poisons the engine.
+/// Bytes that removals leave free, because a journal write without room poisons the engine.
 const LEAST_BYTES: u64 = 1 << 20;
 
 /// How a store is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Health {
-    /// It reads and writes.
+    /// Reads and writes work.
     Ok,
-    /// It refuses what grows, until there is room again.
+    /// Writes that grow the store fail until there is room again.
     Full {
-        /// How many bytes the filesystem has left.
+        /// Free bytes of the filesystem.
         free: u64,
-        /// How many bytes are kept in reserve.
+        /// Bytes kept in reserve.
         reserve: u64,
     },
-    /// The engine failed to write. It reads, and is opened anew as soon as that can succeed.
+    /// The engine failed to write. Reads work, and the engine is opened anew as soon as that can succeed.
     Poisoned,
-    /// The engine that failed is closed, and another one is being opened. It neither reads nor writes.
+    /// The failed engine is closed and another one is being opened. Neither reads nor writes work.
     Closed,
-    /// It could not be opened anew: it is tried again and again, and neither reads nor writes.
+    /// Opening the engine anew failed and is retried. Neither reads nor writes work.
     Down,
-    /// It cannot be opened anew by this process.
+    /// This process cannot open the engine anew.
     Lost,
 }
 
 /// Whether a write makes the store larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Growth {
-    /// It adds something.
+    /// It adds entries.
     Grows,
-    /// It replaces something by what is no larger.
+    /// It replaces an entry by one that is not larger.
     Stays,
-    /// It removes something. That it did is written too.
+    /// It removes entries. The tombstones are written too.
     Shrinks,
 }
 
 pub(super) struct Room {
     folder: PathBuf,
-    /// The base of the reserve. None at all turns all of this off.
+    /// The base of the reserve. 0 turns all checks off.
     base: u64,
-    /// What the filesystem had left at the last look.
+    /// Free bytes at the last measurement.
     free: AtomicU64,
-    /// What was written since.
+    /// Bytes written since then.
     since: AtomicU64,
-    /// What the engine may need for its own work.
+    /// Bytes that the engine may need for its own work.
     work: AtomicU64,
     full: AtomicBool,
-    /// Held by whoever looks: two at once would both take off what was written since, and count it below zero.
+    /// Held during a measurement: two at once would both subtract from `since` and make it wrap below zero.
     looking: Mutex<()>,
 }
 
@@ -99,7 +98,7 @@ impl Room {
         &self.folder
     }
 
-    /// What is refused while the store is full, in bytes that are left.
+    /// The size of the reserve in bytes: with less free space, the store is full.
     pub(super) fn reserve(&self) -> u64 {
         match self.base {
             0 => 0,
@@ -107,26 +106,26 @@ impl Room {
         }
     }
 
-    /// How full it is, if it is.
+    /// `Health::Full` if the store is full.
     pub(super) fn full(&self) -> Option<Health> {
         let full = self.full.load(Ordering::Acquire);
         full.then(|| Health::Full { free: self.free.load(Ordering::Acquire), reserve: self.reserve() })
     }
 
-    /// Whether what is in memory can be written into tables.
+    /// Whether there is room to write the memory into tables.
     pub(super) fn takes_tables(&self, keyspaces: &Keyspaces) -> bool {
         let free = self.free.load(Ordering::Acquire).saturating_sub(self.since.load(Ordering::Acquire));
         self.base == 0 || free >= keyspaces.database.write_buffer_size() + LEAST_BYTES
     }
 
-    /// What a merge that makes room may use. Half of the base is left: what was removed since the store was full was written
-    /// too, in journals and tables, and is not in the reserve.
+    /// Bytes that a merge which frees space may use. It leaves half of the base: since the store was full, removals
+    /// have written to journals and tables too, and the reserve does not include that.
     pub(super) fn spare(&self) -> u64 {
         self.look();
         self.free.load(Ordering::Acquire).saturating_sub(self.base / 2)
     }
 
-    /// Looks at what is left, and at what the engine may need.
+    /// Measures the free space and what the engine may need.
     pub(super) fn survey(&self, keyspaces: &Keyspaces) {
         let largest = keyspaces.all().into_iter().map(fjall::Keyspace::disk_space).max().unwrap_or(0);
         let in_memory = keyspaces.database.write_buffer_size();
@@ -135,18 +134,18 @@ impl Room {
         self.look();
     }
 
-    /// Counts what was written: into the journal now, and some time into a table and, by a merge, into another one.
+    /// Counts written bytes: they are in the journal now, and will go into a table and by a merge into another one.
     pub(super) fn wrote(&self, bytes: u64) {
         self.since.fetch_add(bytes, Ordering::AcqRel);
         self.work.fetch_add(bytes * 2, Ordering::AcqRel);
     }
 
-    /// Whether there is room for so many more bytes, of which some are on their way already.
+    /// Checks that there is room for this many bytes, which include the uncommitted batch.
     pub(super) fn admit(&self, bytes: u64, growth: Growth) -> Result<(), StoreError> {
         if self.base == 0 {
             return Ok(());
         }
-        // What does not grow costs room in the journal all the same, so the last half is for removals alone.
+        // Writes that do not grow the store still need journal space, so the last half is for removals alone.
         let floor = match growth {
             Growth::Grows => self.reserve(),
             Growth::Stays => self.reserve() / 2,
@@ -169,7 +168,7 @@ impl Room {
 
     fn look(&self) {
         let _alone = self.looking.lock();
-        // What is written while we look may or may not be in the answer: it is counted, to be on the safe side.
+        // Bytes written during the measurement may or may not be in the result; they stay counted, to be safe.
         let counted = self.since.load(Ordering::Acquire);
         match space(&self.folder) {
             Ok((free, _)) => {
@@ -177,27 +176,27 @@ impl Room {
                 self.since.fetch_sub(counted, Ordering::AcqRel);
                 self.judge(free);
             }
-            // Without an answer the last one stands, and what was written since keeps counting against it.
-            Err(error) => tracing::warn!(%error, "cannot tell how much room the store's disk has"),
+            // Without a result the last one stays valid, and bytes written since still count against it.
+            Err(error) => tracing::warn!(%error, "could not read the free space of the store's disk"),
         }
     }
 
     fn judge(&self, free: u64) {
         let reserve = self.reserve();
         let was = self.full.load(Ordering::Acquire);
-        // A little more than the reserve has to be there before it is over, so that it does not flicker.
+        // Hysteresis: a full store needs a little more than the reserve before it counts as not full.
         let enough = if was { reserve + self.base / 8 } else { reserve };
         let is = free < enough;
         self.full.store(is, Ordering::Release);
         match (was, is) {
-            (false, true) => tracing::warn!(free, reserve, "the disk is full: the store refuses what grows"),
+            (false, true) => tracing::warn!(free, reserve, "the disk is full: the store refuses to grow"),
             (true, false) => tracing::info!(free, reserve, "the disk has room again"),
             _ => {}
         }
     }
 }
 
-/// What is left on the filesystem of a folder, and its size.
+/// The free bytes and the size of the filesystem of a folder.
 pub(super) fn space(folder: &Path) -> std::io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(folder)?;
     Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))

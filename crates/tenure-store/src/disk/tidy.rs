@@ -1,9 +1,9 @@
-//! The thread that brings room back after much was removed.
+//! The thread that frees disk space after many removals.
 //!
-//! The engine removes by writing a tombstone, and forgets the two together only when it merges tables of its own
-//! accord, which a quiet store never comes to. So once enough was removed, what is in memory is written out
-//! and the keyspaces that consist of tombstones to a good part are merged. At least a quarter of every merge
-//! is waste that goes, so merging costs a bounded multiple of what was removed, however large the store is.
+//! To remove a key, the engine writes a tombstone. It drops key and tombstone only when it merges tables, and in a
+//! quiet store it never merges. So after enough removals this thread writes the memory into tables and merges the
+//! keyspaces with many tombstones. At least a quarter of every merge is waste that is dropped, so the cost of merging
+//! is a bounded multiple of the removals, however large the store is.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,34 +12,34 @@ use std::time::Duration;
 
 use fjall::{AbstractTree, Keyspace};
 
-use super::job::Progress;
+use super::job::WriterProgress;
 use super::layout::{self, Keyspaces};
 use super::room::Room;
 
-/// How often it looks.
+/// The interval between two looks.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The least number of looks between two rounds, and the most that a round waits for others to stop removing.
+/// The least number of looks between two rounds, and the most looks that a round waits for removals to stop.
 const REST: u32 = 10;
 
-/// Fewer keys than this are not worth a round.
+/// The number of removed keys that makes a round worthwhile.
 const MANY: u64 = 2048;
 
-/// One tombstone in so many entries makes a keyspace worth a merge.
+/// A keyspace is merged if at least one in this many entries is a tombstone.
 const SHARE: u64 = 4;
 
 pub(super) struct Tidy {
     pub(super) keyspaces: Arc<Keyspaces>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<WriterProgress>,
     pub(super) room: Arc<Room>,
 }
 
 impl Tidy {
-    /// Runs until it is told to stop, or nobody is left who could tell it.
+    /// Runs until the sender of `stopped` sends or is dropped.
     pub(super) fn run(self, stopped: &Receiver<()>) {
-        // What was removed when a round last began, and what it was at the last look.
+        // The count of removed keys when the last round began, and at the last look.
         let (mut tidied, mut seen) = (0, 0);
-        // Looks since the last round, and since there is something to do.
+        // The number of looks since the last round, and since a round became due.
         let (mut rested, mut waited) = (REST, 0);
         while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
             let removed = self.progress.removed.load(Ordering::Acquire);
@@ -49,18 +49,18 @@ impl Tidy {
             if self.progress.is_poisoned() || (removed - tidied < MANY && !full) {
                 continue;
             }
-            // A round writes out what is in memory before it makes room.
+            // A round first needs room to write the memory into tables.
             if !self.room.takes_tables(&self.keyspaces) {
                 continue;
             }
-            // One round for all that is removed at once, but not never while something always is.
+            // Wait until a burst of removals is over, so that one round covers it; but do not wait for ever.
             waited += 1;
             if !(calm || waited > REST) || rested < REST {
                 continue;
             }
-            // A round that fails has failed in the engine, which the keeper notices.
+            // A round fails only if the engine fails, and the keeper notices that.
             if let Err(error) = self.round(stopped) {
-                tracing::warn!(%error, "could not bring room back");
+                tracing::warn!(%error, "could not free disk space");
             }
             (tidied, rested, waited) = (removed, 0, 0);
         }
@@ -85,7 +85,7 @@ impl Tidy {
             }
         }
         if merged {
-            // The engine lets go of merged tables only when it rotates a memtable with something in it.
+            // The engine deletes merged tables only when it rotates a memtable that is not empty.
             self.keyspaces.meta.insert(layout::META_TIDIED, [])?;
             self.keyspaces.meta.rotate_memtable()?;
         }
@@ -95,7 +95,7 @@ impl Tidy {
     fn is_worth_it(&self, keyspace: &Keyspace) -> bool {
         let tombstones = keyspace.tree.tombstone_count();
         let entries = keyspace.approximate_len() as u64;
-        // The new tables are written before the old ones go.
+        // A merge writes the new tables before it deletes the old ones.
         tombstones > 0 && tombstones * SHARE >= entries && self.room.spare() >= keyspace.disk_space()
     }
 }

@@ -1,8 +1,8 @@
-//! The one thread that writes: takes what has queued up and commits it at once.
+//! The one thread that writes: takes all queued jobs and commits them as one batch.
 //!
-//! While one batch is on its way to the disk the next one collects, so writers share a sync without any
-//! timer. A batch does not see its own writes, so what it changes is remembered beside it until it is
-//! committed. An engine that fails a commit is not trusted again: it is closed for writing.
+//! While one batch is written, the next jobs queue up, so callers share a sync without any timer. The engine does not
+//! show an uncommitted batch, so the writer keeps the changes of the current batch in maps of its own. After a failed
+//! commit the engine is not trusted again: it takes no more writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,71 +16,71 @@ use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Epoch, Expected, Record, RecordKey, StoreError, Version};
 use tokio::sync::{Notify, mpsc};
 
-use super::job::{Done, ENTRY_BYTES, Progress, Write, failed, poisoned};
+use super::job::{DoneSender, ENTRY_BYTES, Write, WriterProgress, failed, poisoned};
 use super::layout::{self, Keyspaces};
-use super::log::Log;
+use super::log::LogIndex;
 use super::recent::Recent;
 use super::room::{Growth, Room};
 
-/// Writes that share a commit, at most.
+/// The most jobs in one commit.
 const MAX_JOBS: usize = 1024;
 
-/// Bytes that share a commit, at most; one write always fits.
+/// The most bytes in one commit; a single job may be larger.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// What a keyspace may have in memory before it goes into a table. The engine sees to that by itself, but as one job
-/// among others: while its threads are busy, what it has in memory grows, and is all read again after a kill.
+/// Bytes that a keyspace may have in memory before they are written into a table. The engine does that by itself too,
+/// but only when its threads have time: until then its memory grows, and after a kill all of it is read again.
 pub(super) const MEMORY_BYTES: u64 = 32 << 20;
 
-/// That is looked at after so many bytes.
+/// The writer checks the memory of the keyspaces after this many bytes.
 const LOOK_BYTES: u64 = 1 << 20;
 
-/// Owners that are kept at hand.
+/// The most owners in the cache.
 const MAX_OWNERS: usize = 1 << 16;
 
-/// What a write has to know of the record it replaces.
+/// The stored record, as far as a write that replaces it needs to know it.
 #[derive(Clone, Copy)]
-struct Known {
+struct CurrentRecord {
     version: Version,
     deadline: Option<Time>,
     bytes: usize,
 }
 
-impl Known {
+impl CurrentRecord {
     fn of(record: &Record) -> Self {
         Self { version: record.version, deadline: record.deadline, bytes: record.value.len() }
     }
 }
 
-pub(super) struct Writer {
+pub(super) struct StoreWriter {
     pub(super) keyspaces: Arc<Keyspaces>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<WriterProgress>,
     room: Arc<Room>,
     recent: Arc<Recent>,
     persist: PersistMode,
     /// The last number that was given to a version or a position.
     pub(super) sequence: u64,
     pub(super) batch: WriteBatch,
-    /// What the batch costs in the journal, about.
+    /// Estimated journal bytes of the batch.
     pub(super) bytes: u64,
-    /// What was written since it was last looked at what is in memory.
+    /// Bytes written since the memory of the keyspaces was last checked.
     unseen: u64,
-    /// What the batch changes, as later writes of the same batch must see it.
+    /// Records that the batch changes, for later writes of the same batch.
     records: HashMap<RecordKey, Option<Record>, RandomState>,
-    /// Who owns which session, of those that were claimed lately.
+    /// Owners of sessions that were used lately.
     pub(super) owners: HashMap<SessionKey, Option<(Option<NodeId>, Epoch)>, RandomState>,
-    /// Called when the batch is committed, or has failed.
+    /// Called when the batch is committed or has failed.
     answers: Vec<Box<dyn FnOnce(bool) + Send>>,
-    /// Those who wait for a view of the store as it is after the batch.
-    views: Vec<Done<Snapshot>>,
-    /// What is kept of sessions that were trimmed before; the others are counted when first asked for.
-    pub(super) logs: HashMap<SessionKey, Log, RandomState>,
+    /// Callers that wait for a snapshot after the batch.
+    views: Vec<DoneSender<Snapshot>>,
+    /// The kept events of sessions that were trimmed before; a first trim reads them from the engine.
+    pub(super) logs: HashMap<SessionKey, LogIndex, RandomState>,
 }
 
-impl Writer {
+impl StoreWriter {
     pub(super) fn new(
         keyspaces: Arc<Keyspaces>,
-        progress: Arc<Progress>,
+        progress: Arc<WriterProgress>,
         room: Arc<Room>,
         recent: Arc<Recent>,
         persist: PersistMode,
@@ -106,7 +106,7 @@ impl Writer {
         })
     }
 
-    /// Runs until it is told to close; what was sent until then is written.
+    /// Runs until `close` is notified, and writes every job that was sent before.
     pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Write>, close: Arc<Notify>) {
         loop {
             let first = tokio::select! {
@@ -126,11 +126,11 @@ impl Writer {
             }
             self.commit();
         }
-        // The last word: everything is on the disk when the store is closed in order.
+        // A store that is closed in good order is synced as a whole.
         if !self.progress.is_poisoned()
             && let Err(error) = self.keyspaces.database.persist(PersistMode::SyncAll)
         {
-            tracing::error!(%error, "could not sync the store at its end");
+            tracing::error!(%error, "could not sync the store when it was closed");
         }
     }
 
@@ -187,22 +187,22 @@ impl Writer {
         self.room.admit(self.bytes + bytes, growth)
     }
 
-    /// Told when the batch is committed, a refusal too: it may be due to another write of the same batch, which
-    /// whoever is refused must find when it looks.
-    fn answer<T: Send + 'static>(&mut self, done: Done<T>, outcome: Result<T, StoreError>) {
+    /// Queues an answer until the batch is committed. Refusals wait too: the reason may be another write of the same
+    /// batch, and the refused caller must be able to read that write.
+    fn answer<T: Send + 'static>(&mut self, done: DoneSender<T>, outcome: Result<T, StoreError>) {
         self.answers.push(Box::new(move |committed| {
             let outcome = match outcome {
                 Ok(_) if !committed => Err(StoreError::Unknown),
                 outcome => outcome,
             };
-            // Whoever asked may be gone; then nobody wants to know.
+            // Sending fails if the caller has gone, which does not matter.
             drop(done.send(outcome));
         }));
     }
 
     pub(super) fn commit(&mut self) {
         let answers = std::mem::take(&mut self.answers);
-        // Every claim goes through here, so what is known of owners stays true; it spares every append a look.
+        // Every claim goes through this writer, so the cached owners stay true. The cache saves a read per append.
         if self.owners.len() > MAX_OWNERS {
             self.owners.clear();
         }
@@ -238,15 +238,15 @@ impl Writer {
         for answer in answers {
             answer(committed);
         }
-        // The engine shows what it is about to write as soon as one of its merges ends, so a snapshot is only of whole
-        // batches while none is under way, as here.
+        // A snapshot can show part of a batch that is being committed, because a merge that ends meanwhile makes its
+        // entries visible. Here no commit is under way, so the snapshot holds whole batches only.
         for done in self.views.drain(..) {
             drop(done.send(Ok(self.keyspaces.database.snapshot())));
         }
     }
 
-    /// Has the engine write what is in memory into tables, of keyspaces that have much there. It waits by itself if too
-    /// much is on its way into tables already.
+    /// Makes the engine write the memory of large keyspaces into tables. The engine blocks this call if too many tables
+    /// are being written already.
     fn empty_memory(&mut self, written: u64) {
         self.unseen += written;
         if self.unseen < LOOK_BYTES {
@@ -258,7 +258,7 @@ impl Writer {
                 continue;
             }
             if let Err(error) = keyspace.rotate_memtable() {
-                // A failure of the engine, which the keeper notices.
+                // The keeper notices this failure of the engine.
                 tracing::warn!(%error, "could not begin to write a table");
             }
         }
@@ -269,15 +269,15 @@ impl Writer {
         self.sequence
     }
 
-    fn record(&self, key: RecordKey) -> Result<Option<Known>, StoreError> {
+    fn record(&self, key: RecordKey) -> Result<Option<CurrentRecord>, StoreError> {
         if let Some(changed) = self.records.get(&key) {
-            return Ok(changed.as_ref().map(Known::of));
+            return Ok(changed.as_ref().map(CurrentRecord::of));
         }
         if let Some(record) = self.recent.get(&key) {
-            return Ok(Some(Known::of(&record)));
+            return Ok(Some(CurrentRecord::of(&record)));
         }
         let value = self.keyspaces.records.get(layout::record_key(key)).map_err(failed)?;
-        Ok(value.and_then(|value| layout::read_record(&value)).as_ref().map(Known::of))
+        Ok(value.and_then(|value| layout::read_record(&value)).as_ref().map(CurrentRecord::of))
     }
 
     fn put(
@@ -358,7 +358,7 @@ impl Writer {
         if current != expected {
             return Err(StoreError::Fenced);
         }
-        // A session that is woken takes no more room than it has; on a full disk it has to come back all the same.
+        // Waking a session needs no more room than it has, and must work on a full disk too.
         let growth = if current.is_some() { Growth::Stays } else { Growth::Grows };
         self.admit(cost, growth)?;
         self.bytes += cost;
@@ -371,7 +371,7 @@ impl Writer {
         match self.owner(session)? {
             Some((Some(_), current)) if current == epoch => {
                 self.set_owner(session, None, epoch);
-                // Whoever claims it next counts its events anew.
+                // The next owner's first trim counts the events anew.
                 self.logs.remove(&session);
                 Ok(())
             }

@@ -1,9 +1,9 @@
-//! Requests that are under way: noted in their log before they begin, and answered after a restart.
+//! Requests under way: noted in their log before they begin, and answered after a restart.
 //!
-//! rmcp tells an event store nothing of the request that a stream is for. `RmcpSessions` sees it, and puts a note
-//! beside the stream, which stands there until the answer is stored. Who finds a note of a request that this process
-//! does not work on, has found one that was under way when its process ended: it is answered with an error that says
-//! so, once, as an event of that stream.
+//! rmcp does not tell an event store which request a stream is for. `RmcpSessions` sees the request and puts a note
+//! beside the stream, which stays until the answer is stored. A note of a request that this process does not work on
+//! means that another process ended during the request. The store answers such a request once, with an error that says
+//! so, as an event of its stream.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use tenure_protocol::Reason;
 use tenure_session::id::SessionKey;
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{NewEvent, Place, StoreError};
+use tenure_session::port::store::{EntryPlace, NewEvent, StoreError};
 
 use super::{RmcpStore, RmcpStoreError, STREAM, layout};
 
-/// What the note beside a stream says.
+/// The note beside a stream.
 #[derive(Serialize, Deserialize)]
 struct Note {
     id: RequestId,
@@ -30,15 +30,15 @@ struct Note {
 
 /// The requests that this process works on, by the log of their stream.
 #[derive(Default)]
-pub(super) struct Calls {
+pub(super) struct RmcpCalls {
     running: HashMap<SessionKey, Arc<str>, RandomState>,
-    /// The same by session, so that they can be forgotten with it.
+    /// The same logs by session, so that they can be forgotten with it.
     of: HashMap<Arc<str>, HashSet<SessionKey, RandomState>, RandomState>,
     /// Logs whose request is being answered because its process has ended.
     settling: HashSet<SessionKey, RandomState>,
 }
 
-impl Calls {
+impl RmcpCalls {
     fn begin(&mut self, session: &str, log: SessionKey) {
         let session: Arc<str> = session.into();
         self.of.entry(Arc::clone(&session)).or_default().insert(log);
@@ -63,7 +63,7 @@ impl Calls {
 }
 
 impl RmcpStore {
-    /// Notes the request that a stream is for. Then it may begin.
+    /// Notes the request that a stream is for. The request may begin after that.
     pub(super) async fn note(
         &self,
         session: &str,
@@ -77,9 +77,10 @@ impl RmcpStore {
         if node != self.shared.node {
             return Err(StoreError::Fenced.into());
         }
-        // First in memory: who resumes the stream from now on finds somebody at work.
+        // In memory first: a client that resumes the stream from now on must find the request running.
         self.shared.calls.lock().begin(session, log);
-        let noted = self.store.append(log, epoch, vec![entry(body, Place::Note, self.clock.now())]).await;
+        let noted =
+            self.store.append(log, epoch, vec![entry(body, EntryPlace::Note, self.clock.now())]).await;
         if noted.is_err() {
             self.shared.calls.lock().end(&log);
         }
@@ -87,29 +88,29 @@ impl RmcpStore {
         Ok(())
     }
 
-    /// What an event is to its stream: the answer to a request that was noted completes it, and takes the note away.
-    pub(super) fn place_of(&self, log: &SessionKey, event: &ServerSseMessage) -> Place {
+    /// The place of an event in its stream: the answer to a noted request ends the stream and removes the note.
+    pub(super) fn place_of(&self, log: &SessionKey, event: &ServerSseMessage) -> EntryPlace {
         let is_answer =
             matches!(event.message.as_deref(), Some(JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)));
         if is_answer && self.shared.calls.lock().running.contains_key(log) {
-            Place::End
+            EntryPlace::End
         } else {
-            Place::Middle
+            EntryPlace::Middle
         }
     }
 
-    /// The answer to a request is stored.
+    /// Forgets a request whose answer is stored.
     pub(super) fn answered(&self, log: &SessionKey) {
         self.shared.calls.lock().end(log);
     }
 
-    /// Forgets the requests of a session, which has ended.
+    /// Forgets the requests of a session that has ended.
     pub(super) fn forget_calls(&self, session: &str) {
         self.shared.calls.lock().end_session(session);
     }
 
-    /// Answers the request of a stream if it was under way when its process ended. Should the store fail, the next
-    /// who resumes the stream tries again.
+    /// Answers the request of a stream if its process ended during the request. If the store fails, the next resume of
+    /// the stream tries again.
     ///
     /// # Cancel safety
     /// The answer is stored or not, and never twice.
@@ -119,12 +120,12 @@ impl RmcpStore {
         let stream = survey.streams.into_iter().find(|known| known.stream == STREAM && !known.ended);
         let Some(note) = stream.and_then(|known| known.note) else { return Ok(()) };
         let Some(body) = interrupted(&note) else {
-            tracing::error!(?log, "the note of a request cannot be read; it stays without an answer");
+            tracing::error!(?log, "the note of a request cannot be read; the request gets no answer");
             return Ok(());
         };
-        // Another process may resume it at the same time; one of them answers.
+        // Another process may resume the stream at the same time; only one of them answers.
         let Some(epoch) = self.own(log).await? else { return Ok(()) };
-        match self.store.append(log, epoch, vec![entry(body, Place::End, self.clock.now())]).await {
+        match self.store.append(log, epoch, vec![entry(body, EntryPlace::End, self.clock.now())]).await {
             Ok(_) => {
                 tracing::info!(?log, "a request that was cut off by a restart was answered");
                 Ok(())
@@ -135,7 +136,7 @@ impl RmcpStore {
     }
 }
 
-fn entry(body: Bytes, place: Place, at: Time) -> NewEvent {
+fn entry(body: Bytes, place: EntryPlace, at: Time) -> NewEvent {
     NewEvent { stream: STREAM, body, place, at }
 }
 
@@ -151,18 +152,19 @@ fn interrupted(note: &Bytes) -> Option<Bytes> {
     layout::write_event(&ServerSseMessage::from_message(message)).ok()
 }
 
-/// The one who settles a log. Others who resume it meanwhile find the answer when they come back.
+/// Marks a log while its request is being answered. Clients that resume it meanwhile find the answer at their next
+/// resume.
 struct Settling<'a> {
-    calls: &'a Mutex<Calls>,
+    calls: &'a Mutex<RmcpCalls>,
     log: SessionKey,
 }
 
 impl<'a> Settling<'a> {
-    /// `None`: this process works on the request, or somebody settles it already.
-    fn begin(calls: &'a Mutex<Calls>, log: SessionKey) -> Option<Self> {
+    /// `None` if this process works on the request, or another task settles it already.
+    fn begin(calls: &'a Mutex<RmcpCalls>, log: SessionKey) -> Option<Self> {
         let mut held = calls.lock();
         let is_free = !held.running.contains_key(&log) && held.settling.insert(log);
-        // Lazily: dropping one that was made in vain would let the other one's place go.
+        // `then`, not `then_some`: a guard made in vain would remove the other task's mark when dropped.
         is_free.then(|| Self { calls, log })
     }
 }

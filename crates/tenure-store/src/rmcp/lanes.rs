@@ -1,7 +1,7 @@
-//! The streams that are being written, at hand: where their events go, and how many there are.
+//! A cache of the streams that are being written: the log of each, and how many events it has.
 //!
-//! It only saves questions to the store, so it may forget whatever it likes. rmcp opens a stream for every
-//! request and never says that one is over; hence two generations, of which the older is forgotten whole.
+//! It only saves reads from the store, so it may forget any entry. rmcp opens a stream for every request and never says
+//! that a stream is over; so the cache has two generations and forgets the older one as a whole.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -9,7 +9,7 @@ use tenure_session::id::SessionKey;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Epoch, RecordKey};
 
-/// How many streams make a generation.
+/// The number of streams in a generation.
 const GENERATION: usize = 4096;
 
 /// A stream that this process may write to.
@@ -17,7 +17,7 @@ const GENERATION: usize = 4096;
 pub(super) struct Lane {
     pub(super) log: SessionKey,
     pub(super) epoch: Epoch,
-    /// When its record is due. Nobody drops the log before that.
+    /// The deadline of its record. No process drops the log before that.
     pub(super) deadline: Time,
     pub(super) events: usize,
     pub(super) bytes: usize,
@@ -51,7 +51,7 @@ impl Lanes {
         self.old.remove(stream);
     }
 
-    /// Counts an event that was written to this log; returns what there is now.
+    /// Counts an event that was written to this log, and returns the new counts.
     pub(super) fn count(&mut self, stream: &RecordKey, log: SessionKey, bytes: usize) -> Option<Lane> {
         let lane = self.young.get_mut(stream).filter(|lane| lane.log == log)?;
         lane.events += 1;
@@ -59,7 +59,7 @@ impl Lanes {
         Some(*lane)
     }
 
-    /// Notes what is left of a log.
+    /// Sets the counts of a log after a trim.
     pub(super) fn recount(&mut self, stream: &RecordKey, log: SessionKey, events: usize, bytes: usize) {
         if let Some(lane) = self.young.get_mut(stream).filter(|lane| lane.log == log) {
             (lane.events, lane.bytes) = (events, bytes);

@@ -1,7 +1,7 @@
-//! What is written into records and events for rmcp: the file that knows their bytes.
+//! The bytes of records and events for rmcp; only this file writes and reads them.
 //!
-//! A record starts with a byte that says what it is about; `copy.rs` knows those that are followed by the name of
-//! a log. An event is JSON, with rmcp's message inside.
+//! A record starts with a byte for its kind; `copy.rs` knows the kinds that are followed by the key of a log. An
+//! event is JSON with rmcp's message inside.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,18 +20,18 @@ const SESSION: u8 = 1;
 const STREAM: u8 = 2;
 const DROPPING: u8 = 3;
 
-/// What a record is about.
+/// The content of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Entry {
-    /// A session; its state as JSON.
+pub(super) enum RmcpRecord {
+    /// A session, with its state as JSON.
     Session(Bytes),
-    /// A stream, and the log that its events are in.
+    /// A stream, with the log of its events.
     Stream(SessionKey),
-    /// A stream that has expired. Its log is being dropped, and the record goes when that is done.
+    /// An expired stream. Its log is being dropped; the record is removed after that.
     Dropping(SessionKey),
 }
 
-impl Entry {
+impl RmcpRecord {
     pub(super) fn write(&self) -> Bytes {
         let (kind, rest): (u8, &[u8]) = match self {
             Self::Session(state) => (SESSION, state),
@@ -54,7 +54,7 @@ impl Entry {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenEvent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,31 +62,31 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
-struct Read {
+struct ReadEvent {
     retry_ms: Option<u64>,
     message: Option<Value>,
 }
 
 /// The body of an event.
 pub(super) fn write_event(event: &ServerSseMessage) -> Result<Bytes, serde_json::Error> {
-    // Milliseconds are what the wire has.
+    // SSE counts retries in milliseconds.
     let retry_ms = event.retry.map(|retry| u64::try_from(retry.as_millis()).unwrap_or(u64::MAX));
-    Ok(serde_json::to_vec(&Written { retry_ms, message: event.message.as_deref() })?.into())
+    Ok(serde_json::to_vec(&WrittenEvent { retry_ms, message: event.message.as_deref() })?.into())
 }
 
 /// The event in a body, without its id.
 pub(super) fn read_event(body: &[u8]) -> Result<ServerSseMessage, serde_json::Error> {
-    let read: Read = serde_json::from_slice(body)?;
+    let read: ReadEvent = serde_json::from_slice(body)?;
     let mut event = ServerSseMessage::default();
     event.retry = read.retry_ms.map(Duration::from_millis);
     event.message = read.message.map(read_message).transpose()?.map(Arc::new);
     Ok(event)
 }
 
-/// The message in rmcp's own types if they hold all of it, in its types for anything if not.
+/// The message in rmcp's own types if they hold all of it, otherwise in rmcp's custom types, which hold any JSON.
 ///
-/// rmcp finds a result's type by trying one after the other. The first that fits may not be the one that was
-/// written, and then loses what it has no field for.
+/// rmcp finds the type of a result by trying one type after the other. The first that fits may not be the type that was
+/// written, and then drops members that it has no field for.
 fn read_message(value: Value) -> Result<ServerJsonRpcMessage, serde_json::Error> {
     let typed = ServerJsonRpcMessage::deserialize(&value)?;
     if serde_json::to_value(&typed)? == value {
@@ -124,11 +124,15 @@ mod tests {
     #[test]
     fn an_entry_is_read_back_and_nothing_else_is() {
         let log = SessionKey::from_bytes([7; 16]);
-        for entry in [Entry::Session(Bytes::from_static(b"{}")), Entry::Stream(log), Entry::Dropping(log)] {
-            assert_eq!(Entry::read(&entry.write()), Some(entry));
+        for entry in [
+            RmcpRecord::Session(Bytes::from_static(b"{}")),
+            RmcpRecord::Stream(log),
+            RmcpRecord::Dropping(log),
+        ] {
+            assert_eq!(RmcpRecord::read(&entry.write()), Some(entry));
         }
         for bad in [&b""[..], b"\x00", b"\x04{}", b"\x02short", b"\x020123456789abcdef-"] {
-            assert_eq!(Entry::read(&Bytes::copy_from_slice(bad)), None, "{bad:?}");
+            assert_eq!(RmcpRecord::read(&Bytes::copy_from_slice(bad)), None, "{bad:?}");
         }
     }
 

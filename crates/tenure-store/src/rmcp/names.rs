@@ -1,7 +1,7 @@
-//! What rmcp's sessions, streams and events are called in a store.
+//! The keys of rmcp's sessions, streams and events in a store.
 //!
-//! A store sees hashes only, because rmcp's ids are secrets. Every kind of name is hashed with a prefix of its
-//! own, so that none can meet another kind's, nor the key of a session of ours.
+//! A store sees only hashes, because rmcp's ids are secrets. Every kind of name is hashed with its own prefix, so that
+//! it cannot collide with a name of another kind or with the key of a session of ours.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use sha2::{Digest, Sha256};
 use tenure_session::id::{Position, SessionKey};
 use tenure_session::port::store::{RecordKey, Space};
 
-/// The record of a session of rmcp's.
+/// The record of an rmcp session.
 pub(super) fn session(id: &str) -> RecordKey {
     RecordKey { space: Space::Rmcp, key: hash(b"tenure rmcp session\0", &[id.as_bytes()]) }
 }
 
-/// The record of a stream of rmcp's.
+/// The record of an rmcp stream.
 pub(super) fn stream(id: &str) -> RecordKey {
     RecordKey { space: Space::Rmcp, key: hash(b"tenure rmcp stream\0", &[id.as_bytes()]) }
 }
 
-/// A key for the events of a stream that nothing ever had.
+/// A new, unused key for the log of a stream.
 ///
-/// A stream that expired and comes back under the same id gets another one. Event ids name it, so they never
-/// repeat, even where an engine counts positions from the start again; and they cannot be guessed.
+/// A stream that expired and comes back under the same id gets a new key. Event ids contain the key, so they never
+/// repeat, even if an engine counts positions from the start again, and they cannot be guessed.
 pub(super) fn fresh_log(stream: RecordKey) -> SessionKey {
     let mut random = [0; 16];
     getrandom::fill(&mut random).expect("the operating system provides randomness");
@@ -44,13 +44,13 @@ pub(super) struct EventName {
 }
 
 impl EventName {
-    /// Reads exactly what `Display` writes; anything else is not an id of ours.
+    /// Reads exactly what `Display` writes; any other text is not an id of this store.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (log, position) = text.split_once('-')?;
         let log = u128::from_str_radix(log, 16).ok()?.to_be_bytes();
         let position = Position(u64::from_str_radix(position, 16).ok()?);
         let name = Self { log: SessionKey::from_bytes(log), position };
-        // No event is at the start. Signs, capitals and other lengths parse as numbers too.
+        // No event is at position 0. Signs, capitals and other lengths would parse as numbers too.
         (position > Position::START && name.to_string() == text).then_some(name)
     }
 }

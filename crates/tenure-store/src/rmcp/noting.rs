@@ -17,13 +17,14 @@ use super::names::EventName;
 
 /// rmcp's [`LocalSessionManager`] with its events in a [`RmcpStore`], and with an answer for every request.
 ///
-/// A request that was under way when the process was killed is answered when its client resumes the stream: with error
-/// −31010 and `data.reason = "interrupted"`. With the event store alone the client would wait until it gives up, because
-/// rmcp does not tell an event store which request a stream is for. A request costs one more write for it.
+/// A request that was under way when the process was killed is answered when its client resumes the stream: with
+/// error −31010 and `data.reason = "interrupted"`. With the event store alone the client would wait until it gives
+/// up, because rmcp does not tell an event store which request a stream is for. This costs one more write per
+/// request.
 ///
-/// One process at a time may have the engine, as is the case with a store on disk: a request that is noted in the store
-/// and that this process does not work on counts as cut off. It needs the priming events that rmcp sends unless
-/// `SessionConfig::sse_retry` is `None`: without one a stream has no name before its first message.
+/// Only one process at a time may use the engine, as with a store on disk: a request that is noted in the store but not
+/// running in this process counts as cut off. This needs the priming events that rmcp sends unless
+/// `SessionConfig::sse_retry` is `None`: without one, a stream has no event id before its first message.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -42,7 +43,7 @@ pub struct RmcpSessions {
 }
 
 impl RmcpSessions {
-    /// These sessions, with their events in this store.
+    /// Wraps rmcp's sessions and keeps their events in this store.
     pub fn new(sessions: LocalSessionManager, store: &RmcpStore) -> Self {
         Self { sessions: sessions.with_event_store(Arc::new(store.clone())), store: store.clone() }
     }
@@ -79,8 +80,8 @@ impl SessionManager for RmcpSessions {
         closed
     }
 
-    /// As rmcp does it, with a pause between the two steps in which the request is noted: were it noted later, its
-    /// answer could come first, and the note would stay for ever.
+    /// Does the same two steps as rmcp, and notes the request between them: after the second step the answer could come
+    /// before the note, and the note would stay for ever.
     async fn create_stream(
         &self,
         id: &SessionId,
@@ -88,13 +89,13 @@ impl SessionManager for RmcpSessions {
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let handle = self.handle(id).await?;
         let mut channel = handle.establish_request_wise_channel().await?;
-        // The priming event is in the store before the channel is given out.
+        // rmcp stores the priming event before it returns the channel.
         let first = channel.inner.try_recv().ok();
         let name = first.as_ref().and_then(|event| EventName::parse(event.event_id.as_deref()?));
         if let (ClientJsonRpcMessage::Request(request), Some(name)) = (&message, name)
             && let Err(error) = self.store.note(id, name.log, request.id.clone()).await
         {
-            tracing::warn!(log = ?name.log, %error, "a request could not be noted; a kill leaves it without an answer");
+            tracing::warn!(log = ?name.log, %error, "could not note a request; after a kill it gets no answer");
         }
         handle.push_message(message, channel.http_request_id).await?;
         let rest = stream::poll_fn(move |context| channel.inner.poll_recv(context));

@@ -1,8 +1,8 @@
-//! The later events of a stream, read from the store as they are asked for.
+//! The later events of a stream, read from the store as the client takes them.
 //!
-//! One stretch is in memory at a time. The stream ends where the log ends: a client that wants more comes back
-//! with the last id it got. A log that expires and is dropped meanwhile ends early, but has no hole: the client has
-//! then got everything up to its last id, and learns that the stream is gone when it comes back.
+//! One stretch is in memory at a time. The replay ends where the log ends: a client that wants more resumes with its
+//! last id. If the log expires and is dropped meanwhile, the replay ends early but without a gap: the client has
+//! every event up to its last id, and learns at its next resume that the stream is gone.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,27 +13,26 @@ use futures_util::Stream;
 use parking_lot::Mutex;
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use tenure_session::id::SessionKey;
-use tenure_session::port::store::{Event, ReadLimit, Store, Stored, Stretch};
+use tenure_session::port::store::{Event, ReadLimit, Store, Stored, StreamEvents};
 
 use super::STREAM;
 use super::layout;
 use super::names::EventName;
 
-/// How much is read at once.
+/// The limit of one read.
 const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
 
-pub(super) struct Replay {
+pub(super) struct RmcpReplay {
     store: Arc<dyn Store>,
     /// The last event that was passed on.
     after: EventName,
     ready: vec::IntoIter<Event>,
-    /// The read that is under way. It is never locked: rmcp wants a stream that is `Sync`, and a future alone
-    /// is not.
-    reading: Mutex<Option<Stored<Stretch>>>,
+    /// The read under way. The mutex is never locked; it only makes the stream `Sync`, as rmcp requires.
+    reading: Mutex<Option<Stored<StreamEvents>>>,
     ended: bool,
 }
 
-impl Replay {
+impl RmcpReplay {
     pub(super) fn new(store: Arc<dyn Store>, after: EventName) -> Self {
         Self { store, after, ready: Vec::new().into_iter(), reading: Mutex::new(None), ended: false }
     }
@@ -42,7 +41,7 @@ impl Replay {
         self.after.log
     }
 
-    /// The next event of the stretch that can be read.
+    /// The next event of the stretch; skips events that cannot be decoded.
     fn next_ready(&mut self) -> Option<ServerSseMessage> {
         loop {
             let event = self.ready.next()?;
@@ -52,7 +51,7 @@ impl Replay {
                     message.event_id = Some(self.after.to_string());
                     return Some(message);
                 }
-                // To stop here would stop every replay here, for ever.
+                // Skip it: otherwise every replay would stop at this event for ever.
                 Err(error) => {
                     let log = self.log();
                     tracing::error!(?log, position = event.position.0, %error, "an event cannot be read back");
@@ -61,7 +60,7 @@ impl Replay {
         }
     }
 
-    fn take(&mut self, stretch: Stretch) {
+    fn take(&mut self, stretch: StreamEvents) {
         if stretch.trimmed > self.after.position {
             tracing::warn!(log = ?self.log(), "events that a client asks for are no longer kept");
         }
@@ -70,7 +69,7 @@ impl Replay {
     }
 }
 
-impl Stream for Replay {
+impl Stream for RmcpReplay {
     type Item = ServerSseMessage;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -90,7 +89,7 @@ impl Stream for Replay {
             match stretch {
                 Ok(stretch) => this.take(stretch),
                 Err(error) => {
-                    // What was not passed on is asked for again, so nothing is lost.
+                    // The client asks again for the events that it did not get, so none is lost.
                     tracing::warn!(?log, %error, "a replay ends early");
                     this.ended = true;
                 }

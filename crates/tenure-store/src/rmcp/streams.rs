@@ -1,18 +1,20 @@
-//! Where rmcp's events go: from a stream's id to its log, and into it.
+//! Appends rmcp's events: finds or makes the log of a stream, and writes to it.
 //!
-//! Before a log is written to, its stream's record is seen to be there for a while yet; the log is dropped only
-//! after that record is due. So an event never goes into a log that nobody knows of.
+//! Before a write to a log, the deadline of the stream's record must be far enough away; the log is dropped only after
+//! that deadline. So an event never goes into a log that no record names.
 
 use bytes::Bytes;
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use tenure_session::id::{Position, SessionKey};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Epoch, Expected, Keep, NewEvent, Place, Record, RecordKey, StoreError};
+use tenure_session::port::store::{
+    EntryPlace, Epoch, Expected, Keep, NewEvent, Record, RecordKey, StoreError,
+};
 
 use super::lanes::Lane;
-use super::layout::{self, Entry};
+use super::layout::{self, RmcpRecord};
 use super::names::{self, EventName};
-use super::replay::Replay;
+use super::replay::RmcpReplay;
 use super::{RmcpStore, RmcpStoreError, STREAM, TRIES};
 
 impl RmcpStore {
@@ -24,14 +26,14 @@ impl RmcpStore {
     ) -> Result<String, RmcpStoreError> {
         let (stream, now) = (names::stream(stream_id), self.clock.now());
         let body = layout::write_event(event)?;
-        // Before anything can fail: an engine that is full gets room by it.
+        // Before any step that can fail, because the sweep makes room in a full engine.
         self.sweep(now).await;
         for _ in 0..TRIES {
             let lane = self.lane(stream, now).await?;
             let place = self.place_of(&lane.log, event);
             match self.append_to(lane, body.clone(), place, now).await {
                 Ok(position) => {
-                    if place == Place::End {
+                    if place == EntryPlace::End {
                         self.answered(&lane.log);
                     }
                     self.bound(stream, lane, body.len(), now).await;
@@ -45,24 +47,24 @@ impl RmcpStore {
         Err(RmcpStoreError::Contended)
     }
 
-    /// The events after this one on its stream.
-    pub(super) async fn replay(&self, last_event_id: &str) -> Result<Replay, RmcpStoreError> {
+    /// Replays the events after this one on its stream.
+    pub(super) async fn replay(&self, last_event_id: &str) -> Result<RmcpReplay, RmcpStoreError> {
         let after = EventName::parse(last_event_id).ok_or(RmcpStoreError::EventId)?;
-        // A log that has events has an owner; it is never given back.
+        // Every log with events has an owner, because logs are never released.
         if self.store.owner(after.log).await?.is_none() {
             return Err(RmcpStoreError::UnknownStream);
         }
         if let Err(error) = self.settle(after.log).await {
             tracing::warn!(log = ?after.log, %error, "a request that was cut off could not be answered");
         }
-        Ok(Replay::new(self.store.clone(), after))
+        Ok(RmcpReplay::new(self.store.clone(), after))
     }
 
     async fn append_to(
         &self,
         lane: Lane,
         body: Bytes,
-        place: Place,
+        place: EntryPlace,
         now: Time,
     ) -> Result<Position, StoreError> {
         let event = NewEvent { stream: STREAM, body, place, at: now };
@@ -70,7 +72,7 @@ impl RmcpStore {
         positions.first().copied().ok_or(StoreError::Unknown)
     }
 
-    /// Where to write, from memory or from the store.
+    /// The log to write to, from the cache or from the store.
     async fn lane(&self, stream: RecordKey, now: Time) -> Result<Lane, RmcpStoreError> {
         let known = self.shared.lanes.lock().get(&stream);
         if let Some(lane) = known.filter(|lane| self.is_fresh(lane.deadline, now)) {
@@ -85,11 +87,11 @@ impl RmcpStore {
         Err(RmcpStoreError::Contended)
     }
 
-    /// Makes the stream, or finds it; `None` if somebody else changed its record meanwhile.
+    /// Makes or finds the stream; `None` if another writer changed its record meanwhile.
     async fn open(&self, stream: RecordKey, now: Time) -> Result<Option<Lane>, StoreError> {
         let (log, deadline) = (names::fresh_log(stream), self.deadline(now));
-        let value = Entry::Stream(log).write();
-        // First as if it were new: nearly every stream is, because each request has one.
+        let value = RmcpRecord::Stream(log).write();
+        // Tries to make it first: nearly every stream is new, because every request has its own.
         match self.store.put(stream, value, Expected::Absent, Some(deadline)).await {
             Ok(_) => {
                 let epoch = self.store.claim(log, self.shared.node, None).await?;
@@ -104,13 +106,13 @@ impl RmcpStore {
     }
 
     async fn reopen(&self, stream: RecordKey, record: Record, now: Time) -> Result<Option<Lane>, StoreError> {
-        let log = match Entry::read(&record.value) {
-            Some(Entry::Stream(log)) => log,
-            Some(Entry::Dropping(log)) => {
+        let log = match RmcpRecord::read(&record.value) {
+            Some(RmcpRecord::Stream(log)) => log,
+            Some(RmcpRecord::Dropping(log)) => {
                 self.finish(stream, record.version, log).await?;
                 return Ok(None);
             }
-            Some(Entry::Session(_)) | None => {
+            Some(RmcpRecord::Session(_)) | None => {
                 tracing::error!("the record of a stream is damaged; the stream begins anew");
                 self.delete_version(stream, record.version).await?;
                 return Ok(None);
@@ -118,7 +120,7 @@ impl RmcpStore {
         };
         let deadline = match record.deadline {
             Some(deadline) if self.is_fresh(deadline, now) => deadline,
-            // Prolonged before it is claimed: from here on nobody finds it expired.
+            // Prolonged before it is claimed, so that no other process finds it expired after the claim.
             _ => {
                 let deadline = self.deadline(now);
                 let expected = Expected::Version(record.version);
@@ -134,10 +136,10 @@ impl RmcpStore {
         Ok(Some(Lane { log, epoch, deadline, events: kept.events, bytes: kept.bytes }))
     }
 
-    /// Makes this process the owner of a log; `None` if another claimed it at the same time.
+    /// Makes this process the owner of a log; `None` if another process claimed it at the same time.
     pub(super) async fn own(&self, log: SessionKey) -> Result<Option<Epoch>, StoreError> {
         let expected = match self.store.owner(log).await? {
-            // Claimed by us, and forgotten since. Claiming again would fence those of us who have not.
+            // This process claimed it and forgot it since. Another claim would fence tasks that still use the epoch.
             Some((node, epoch)) if node == self.shared.node => return Ok(Some(epoch)),
             other => other.map(|(_, epoch)| epoch),
         };
@@ -148,17 +150,17 @@ impl RmcpStore {
         }
     }
 
-    /// Counts an event that was written, and forgets the oldest if there are too many.
+    /// Counts a written event, and trims the oldest events if there are too many.
     async fn bound(&self, stream: RecordKey, lane: Lane, bytes: usize, now: Time) {
         let counted = self.shared.lanes.lock().count(&stream, lane.log, bytes);
         let bounds = self.bounds;
-        // What is not at hand any more is counted when it is next opened.
+        // A stream that is no longer in the cache is counted when it is next opened.
         let Some(lane) = counted.filter(|is| is.events > bounds.max_events || is.bytes > bounds.max_bytes)
         else {
             return;
         };
-        // A little more than necessary, so that it is not necessary again at once; but never what was just
-        // written, for its id is on its way to a client.
+        // Trim a little more than necessary, so that the next event needs no trim; but never the event that was just
+        // written, because a client is about to get its id.
         let keep = Keep {
             events: (bounds.max_events - bounds.max_events / 8).max(1),
             bytes: (bounds.max_bytes - bounds.max_bytes / 8).max(bytes),
@@ -166,17 +168,17 @@ impl RmcpStore {
         };
         match self.store.trim(lane.log, keep).await {
             Ok(kept) => self.shared.lanes.lock().recount(&stream, lane.log, kept.events, kept.bytes),
-            // The event is stored; the next one tries again.
-            Err(error) => tracing::warn!(log = ?lane.log, %error, "could not forget old events"),
+            // The event is stored; the next append tries to trim again.
+            Err(error) => tracing::warn!(log = ?lane.log, %error, "could not trim old events"),
         }
     }
 
-    /// Until when a stream that is written to now is kept.
+    /// The deadline of a stream that is written to now.
     fn deadline(&self, now: Time) -> Time {
         now.after(self.bounds.event_ttl).after(self.bounds.event_ttl / 2)
     }
 
-    /// Whether events that are written now can be kept long enough under this deadline.
+    /// Whether this deadline keeps an event that is written now long enough.
     fn is_fresh(&self, deadline: Time, now: Time) -> bool {
         deadline >= now.after(self.bounds.event_ttl)
     }

@@ -1,8 +1,8 @@
-//! Removes what has expired, now and then, in the course of a write.
+//! Removes expired records and logs now and then, as part of a write.
 //!
-//! A stream goes in three steps: its record is marked, its events are dropped, the record is removed. Whoever
-//! is interrupted in between leaves a mark, and the next one who meets it goes on from there. A stream that is
-//! written to again has moved its deadline by then, so the mark fails and the stream stays.
+//! A stream is removed in three steps: mark its record, drop its events, remove the record. A removal that is
+//! interrupted leaves the mark, and the next process that finds the mark continues. If the stream is written to again
+//! before it is marked, its deadline has moved, so the mark fails and the stream stays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,20 +13,20 @@ use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Expected, RecordKey, Space, StoreError, Version};
 
 use super::RmcpStore;
-use super::layout::Entry;
+use super::layout::RmcpRecord;
 
-/// How long it is left alone after everything due was removed.
+/// The interval between two sweeps, once no expired record is left.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// How many are removed at once, by one write.
+/// The most records that one write removes.
 const AT_ONCE: usize = 64;
 
 /// When the next sweep is due, in milliseconds since 1970.
 #[derive(Default)]
-pub(super) struct Next(AtomicU64);
+pub(super) struct NextSweep(AtomicU64);
 
-impl Next {
-    /// Whether it is time; only one of many callers hears yes.
+impl NextSweep {
+    /// Whether a sweep is due; returns `true` to only one of many callers.
     fn take(&self, now: Time) -> bool {
         let due = self.0.load(Ordering::Relaxed);
         let later = now.after(EVERY).0;
@@ -39,22 +39,22 @@ impl Next {
 }
 
 impl RmcpStore {
-    /// Removes some of what has expired, if it is time. The write that it is part of does not fail by it.
+    /// Removes some expired records if a sweep is due. A failure does not fail the write that it is part of.
     pub(super) async fn sweep(&self, now: Time) {
         if !self.shared.next_sweep.take(now) {
             return;
         }
         let due = match self.store.expired(Space::Rmcp, now, AT_ONCE).await {
             Ok(due) => due,
-            Err(error) => return tracing::warn!(%error, "could not look for what has expired"),
+            Err(error) => return tracing::warn!(%error, "could not list expired records"),
         };
         if due.len() == AT_ONCE {
             self.shared.next_sweep.hurry();
         }
-        // All at once, so that they share the engine's commits.
+        // Concurrently, so that they share the engine's commits.
         let removed = join_all(due.into_iter().map(|(key, version)| self.remove(key, version))).await;
         if let Some(error) = removed.into_iter().find_map(Result::err) {
-            tracing::warn!(%error, "could not remove something that has expired");
+            tracing::warn!(%error, "could not remove an expired record");
         }
     }
 
@@ -62,9 +62,9 @@ impl RmcpStore {
         let Some(record) = self.store.get(key).await?.filter(|record| record.version == version) else {
             return Ok(());
         };
-        match Entry::read(&record.value) {
-            Some(Entry::Stream(log)) => {
-                let mark = Entry::Dropping(log).write();
+        match RmcpRecord::read(&record.value) {
+            Some(RmcpRecord::Stream(log)) => {
+                let mark = RmcpRecord::Dropping(log).write();
                 let expected = Expected::Version(version);
                 match self.store.put(key, mark, expected, record.deadline).await {
                     Ok(version) => self.finish(key, version, log).await,
@@ -72,14 +72,14 @@ impl RmcpStore {
                     Err(error) => Err(error),
                 }
             }
-            Some(Entry::Dropping(log)) => self.finish(key, version, log).await,
-            // A record that cannot be read is of no use to anybody.
-            Some(Entry::Session(_)) | None => self.delete_version(key, version).await,
+            Some(RmcpRecord::Dropping(log)) => self.finish(key, version, log).await,
+            // A record that cannot be read is useless.
+            Some(RmcpRecord::Session(_)) | None => self.delete_version(key, version).await,
         }
     }
 
-    /// Drops the events of a stream that is marked, and then its record. A log's key is never used again, so
-    /// it does no harm if two do this at once.
+    /// Drops the events of a marked stream, and then its record. The key of a log is never used again, so two processes
+    /// may do this at the same time.
     pub(super) async fn finish(
         &self,
         key: RecordKey,
@@ -90,7 +90,7 @@ impl RmcpStore {
         self.delete_version(key, version).await
     }
 
-    /// Removes this version of a record; another one stays.
+    /// Removes this version of a record, but no other version.
     pub(super) async fn delete_version(&self, key: RecordKey, version: Version) -> Result<(), StoreError> {
         match self.store.delete(key, version).await {
             Ok(()) | Err(StoreError::Conflict { .. }) => Ok(()),
@@ -125,7 +125,7 @@ mod tests {
         let engine = Arc::new(Memory::new());
         let event = append(&RmcpStore::new(engine.clone())).await;
         let found = version(&engine).await;
-        // A longer time to live makes another process prolong it with its next write.
+        // With a longer time to live, another process prolongs the record at its next write.
         let store = RmcpStore::new(engine.clone()).with_event_ttl(Duration::from_secs(1 << 20));
         assert_eq!(append(&store).await.log, event.log);
         assert_ne!(version(&engine).await, found);
@@ -140,7 +140,7 @@ mod tests {
         let faulty = Arc::new(Faulty::new(engine.clone()));
         let store = RmcpStore::new(faulty.clone());
         let event = append(&store).await;
-        // It reads the record, marks it, and fails to drop the events.
+        // Reading and marking the record work; dropping the events fails.
         faulty.fail_nth(2);
         store.remove(names::stream("s"), version(&engine).await).await.unwrap_err();
         assert_eq!(engine.survey(event.log).await.unwrap().kept.events, 1);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn one_of_many_sweeps_and_not_again_for_a_while() {
-        let next = Next::default();
+        let next = NextSweep::default();
         let now = Time(1_000_000);
         assert!(next.take(now));
         assert!(!next.take(now));

@@ -1,27 +1,26 @@
-//! Whether a store and the keys belong together, decided once when it is opened.
+//! Checks once, when a store is opened, that the store and the keys fit.
 //!
-//! A sealed store keeps a constant under a fixed name, sealed like everything else. Whoever opens the store opens
-//! that first: with no fitting key nothing is read and nothing is written. A store that was not sealed from its
-//! beginning never becomes so in place, because plain and sealed values side by side could be passed off as one
-//! another.
+//! A sealed store keeps a constant under a fixed name, sealed like every value. Opening the store opens this check
+//! record first: if no key fits, nothing is read and nothing is written. A plain store is never sealed in place,
+//! because an attacker could pass off plain values as sealed ones in a store that holds both.
 
 use bytes::Bytes;
 use tenure_session::id::SessionKey;
 use tenure_session::port::store::{Expected, Record, RecordKey, Space, Store, StoreError};
 
-use super::keys::{KeyId, Keys};
-use super::value::{self, Belongs, Unopened};
+use super::keys::{KeyId, SealKeys};
+use super::value::{self, Unopened, ValueBinding};
 
-/// Where the check record is.
+/// The key of the check record.
 const KEY: RecordKey =
     RecordKey { space: Space::Store, key: SessionKey::from_bytes(*b"sealed\0\0\0\0\0\0\0\0\0\0") };
 
-const BELONGS: Belongs = Belongs::Record { key: KEY, deadline: None };
+const BINDING: ValueBinding = ValueBinding::Record { key: KEY, deadline: None };
 
-/// What is in it.
+/// The plain value of the check record.
 const CONSTANT: &[u8] = b"tenure sealed store";
 
-/// How often the check is written at most, should somebody else write it at the same time.
+/// How often to try the check if another node writes it at the same time.
 const TRIES: usize = 16;
 
 /// Why a store does not open with these keys, or without any.
@@ -40,7 +39,7 @@ pub enum SealError {
         /// The key that fits.
         needs: KeyId,
     },
-    /// The right key is there and still does not open it.
+    /// The right key is there, but it does not open the check record.
     #[error("the store's check of its key was changed, or is of another version")]
     Changed,
     /// The store does not answer.
@@ -59,8 +58,8 @@ pub async fn check_plain(store: &dyn Store) -> Result<(), SealError> {
     }
 }
 
-/// Checks that the keys fit, and leaves the check sealed with the newest of them.
-pub(super) async fn check(store: &dyn Store, keys: &Keys) -> Result<(), SealError> {
+/// Checks that the keys fit, and seals the check record with the newest key.
+pub(super) async fn check(store: &dyn Store, keys: &SealKeys) -> Result<(), SealError> {
     let mut tries = 1;
     loop {
         let (value, expected) = match store.get(KEY).await? {
@@ -71,7 +70,7 @@ pub(super) async fn check(store: &dyn Store, keys: &Keys) -> Result<(), SealErro
                 (seal(keys)?, Expected::Version(record.version))
             }
             None if has_records(store).await? => {
-                // Another node may have sealed it, and used it, since we looked.
+                // Another node may have sealed and used the store since the read above.
                 if tries == TRIES || store.get(KEY).await?.is_none() {
                     return Err(SealError::NotSealed);
                 }
@@ -82,19 +81,19 @@ pub(super) async fn check(store: &dyn Store, keys: &Keys) -> Result<(), SealErro
         };
         match store.put(KEY, value, expected, None).await {
             Ok(_) => return Ok(()),
-            // Another node wrote it meanwhile, or perhaps we did: what is there now decides.
+            // Another node wrote it meanwhile, or perhaps this put succeeded: read it again.
             Err(StoreError::Conflict { .. } | StoreError::Unknown) if tries < TRIES => tries += 1,
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn seal(keys: &Keys) -> Result<Bytes, StoreError> {
-    value::seal(keys, BELONGS, CONSTANT)
+fn seal(keys: &SealKeys) -> Result<Bytes, StoreError> {
+    value::seal(keys, BINDING, CONSTANT)
 }
 
-fn is_sealed_with_newest(keys: &Keys, record: &Record) -> Result<bool, SealError> {
-    match value::open(keys, BELONGS, record.value.clone()) {
+fn is_sealed_with_newest(keys: &SealKeys, record: &Record) -> Result<bool, SealError> {
+    match value::open(keys, BINDING, record.value.clone()) {
         Ok(plain) if plain == CONSTANT => Ok(value::key_id(&record.value) == Ok(keys.id())),
         Err(Unopened::MissingKey(needs)) => Err(SealError::WrongKey { needs }),
         Ok(_) | Err(Unopened::Changed(_) | Unopened::NotSealed) => Err(SealError::Changed),

@@ -1,9 +1,9 @@
 //! The keys that a store is sealed with, and the file they come from.
 //!
-//! A key file has a key per line, as 64 hex digits or as base64 of 32 bytes; empty lines and what follows a `#`
-//! do not count. The first key seals, all of them open. To change keys, put the new one first and keep the old
-//! one below it until nothing is left that it sealed. Keys are wiped from memory when they are dropped, and
-//! neither logs nor errors ever show one: they are told apart by a short id made from a hash.
+//! A key file has one key per line, as 64 hex digits or as base64 of 32 bytes; empty lines and text after a `#` are
+//! ignored. The first key seals, all keys open. To change keys, put the new one first and keep the old one below it
+//! until no value is left that it sealed. Keys are wiped from memory when they are dropped. Logs and errors never show
+//! a key, only its short id, which is made from a hash.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
-/// How long a key is.
+/// Bytes of a key.
 const LENGTH: usize = 32;
 
-/// The name of a key: the start of a hash of it, so it may be shown.
+/// The name of a key: the start of its hash, so it may be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId(pub(super) [u8; 4]);
 
@@ -36,12 +36,12 @@ impl fmt::Debug for KeyId {
 }
 
 /// One key; wiped when dropped, by the cipher that holds it.
-pub(super) struct Key {
+pub(super) struct SealKey {
     id: KeyId,
     cipher: XChaCha20Poly1305,
 }
 
-impl Key {
+impl SealKey {
     fn new(bytes: &[u8; LENGTH]) -> Self {
         let digest = Sha256::new().chain_update(b"tenure store key\0").chain_update(bytes).finalize();
         let id = KeyId([digest[0], digest[1], digest[2], digest[3]]);
@@ -59,10 +59,10 @@ impl Key {
 
 /// The keys of a store: the first seals, all open. Cheap to clone.
 #[derive(Clone)]
-pub struct Keys {
-    // Each in a place of its own, because a list that grows leaves unwiped copies behind.
-    newest: Arc<Key>,
-    older: Arc<[Arc<Key>]>,
+pub struct SealKeys {
+    // Each key has an allocation of its own, because a growing list leaves unwiped copies behind.
+    newest: Arc<SealKey>,
+    older: Arc<[Arc<SealKey>]>,
 }
 
 /// Why there are no keys.
@@ -78,7 +78,7 @@ pub enum KeyFileError {
         #[source]
         cause: std::io::Error,
     },
-    /// What is in it is not what should be.
+    /// Its content is not a list of keys.
     #[error("the key file `{}` is of no use", path.display())]
     Content {
         /// Which.
@@ -93,7 +93,7 @@ pub enum KeyFileError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A line that is no key.
+    /// A line is not a key.
     #[error("line {line} is not a key: it takes 64 hex digits, or 32 bytes in base64")]
     NotAKey {
         /// Counted from 1.
@@ -104,16 +104,16 @@ pub enum KeyError {
     Empty,
 }
 
-impl Keys {
-    /// Reads a key file. Warns if others than its owner may read it.
+impl SealKeys {
+    /// Reads a key file. Warns if other users may read it.
     ///
     /// # Errors
-    /// When it cannot be read, has no key, or has a line that is none.
+    /// When it cannot be read, has no key, or has a line that is not a key.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
         let io = |cause| KeyFileError::Io { path: path.to_owned(), cause };
         let bytes = Zeroizing::new(std::fs::read(path).map_err(io)?);
         warn_if_open_to_others(path);
-        // A byte that is not text makes its line no key, which is said with the line's number.
+        // Bytes that are not UTF-8 are replaced, so the error names the line that is not a key.
         let text = Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned());
         Self::parse(&text).map_err(|cause| KeyFileError::Content { path: path.to_owned(), cause })
     }
@@ -121,7 +121,7 @@ impl Keys {
     /// Reads the text of a key file.
     ///
     /// # Errors
-    /// When it has no key, or a line that is none.
+    /// When it has no key, or a line that is not a key.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -130,7 +130,7 @@ impl Keys {
                 continue;
             }
             let key = read_key(line).ok_or(KeyError::NotAKey { line: index + 1 })?;
-            keys.push(Arc::new(Key::new(&key)));
+            keys.push(Arc::new(SealKey::new(&key)));
         }
         let mut keys = keys.into_iter();
         let newest = keys.next().ok_or(KeyError::Empty)?;
@@ -144,19 +144,19 @@ impl Keys {
 
     /// The ids of all keys, the one that seals first.
     pub fn ids(&self) -> impl Iterator<Item = KeyId> {
-        self.all().map(Key::id)
+        self.all().map(SealKey::id)
     }
 
-    pub(super) fn newest(&self) -> &Key {
+    pub(super) fn newest(&self) -> &SealKey {
         &self.newest
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &SealKey> {
         std::iter::once(&self.newest).chain(self.older.iter()).map(|key| &**key)
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for SealKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.ids()).finish()
     }
@@ -165,12 +165,12 @@ impl fmt::Debug for Keys {
 /// A fresh key, as a line for a key file.
 ///
 /// # Panics
-/// When the operating system has no randomness to give; nothing safe can be done without it.
+/// When the operating system provides no randomness; no key is safe without it.
 pub fn generate() -> Zeroizing<String> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut key = Zeroizing::new([0; LENGTH]);
     getrandom::fill(key.as_mut_slice()).expect("the operating system provides randomness");
-    // Of its final size from the start: growing would leave copies behind.
+    // Allocated in its final size, because growing would leave copies behind.
     let mut line = Zeroizing::new(String::with_capacity(2 * LENGTH));
     for byte in key.iter() {
         line.push(char::from(DIGITS[usize::from(byte >> 4)]));
@@ -201,7 +201,7 @@ fn read_base64(text: &str) -> Option<Zeroizing<[u8; LENGTH]>> {
     const LENIENT: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let engine = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
-    // The decoder asks for a little more room than a key needs.
+    // The decoder needs a buffer that is a little larger than a key.
     let mut room = [0; LENGTH + 4];
     let length = engine.decode_slice(text, &mut room).ok();
     let mut key = Zeroizing::new([0; LENGTH]);
@@ -238,13 +238,13 @@ mod tests {
 
     #[test]
     fn a_key_is_the_same_in_hex_and_in_base64() {
-        let id = Keys::parse(HEX).unwrap().id();
-        // Taken from a hash, so it is the same on every machine and in every version.
+        let id = SealKeys::parse(HEX).unwrap().id();
+        // Made from a hash, so it is the same on every machine and in every version.
         assert_eq!(id.to_string(), "32eeb910");
         for text in
             [BASE64, BASE64.trim_end_matches('='), &HEX.to_uppercase(), &format!("  {HEX} # mine\r\n")]
         {
-            assert_eq!(Keys::parse(text).unwrap().id(), id, "{text}");
+            assert_eq!(SealKeys::parse(text).unwrap().id(), id, "{text}");
         }
     }
 
@@ -252,8 +252,8 @@ mod tests {
     fn the_first_key_seals_and_the_order_stays() {
         let (one, two) = (generate(), generate());
         let text = format!("# keys of the store\n\n{}\n   \n{}\n{HEX} # the oldest\n", *one, *two);
-        let id = |line: &str| Keys::parse(line).unwrap().id();
-        let keys = Keys::parse(&text).unwrap();
+        let id = |line: &str| SealKeys::parse(line).unwrap().id();
+        let keys = SealKeys::parse(&text).unwrap();
         assert_eq!(keys.ids().collect::<Vec<_>>(), [id(&one), id(&two), id(HEX)]);
         assert_eq!(keys.id(), id(&one));
     }
@@ -268,10 +268,10 @@ mod tests {
         let one_more = "A".repeat(44);
         for bad in ["x", &HEX[..62], &long, &not_hex, &not_ascii, &not_base64, &one_more, &BASE64[..40]] {
             let text = format!("# one\n{HEX}\n{bad}\n");
-            assert_eq!(Keys::parse(&text).err(), Some(KeyError::NotAKey { line: 3 }), "{bad}");
+            assert_eq!(SealKeys::parse(&text).err(), Some(KeyError::NotAKey { line: 3 }), "{bad}");
         }
         for empty in ["", "\n\n", "# nothing\n   # here\n"] {
-            assert_eq!(Keys::parse(empty).err(), Some(KeyError::Empty));
+            assert_eq!(SealKeys::parse(empty).err(), Some(KeyError::Empty));
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
     fn fresh_keys_differ_and_no_key_is_ever_shown() {
         let (one, two) = (generate(), generate());
         assert_ne!(*one, *two);
-        let keys = Keys::parse(&one).unwrap();
+        let keys = SealKeys::parse(&one).unwrap();
         assert_eq!(format!("{keys:?}"), format!("[KeyId({})]", keys.id()));
         assert!(!one.contains(&keys.id().to_string()));
     }

@@ -1,17 +1,17 @@
-//! Encryption at rest: a store around any store that seals what goes in and opens what comes out.
+//! Encryption at rest: a store around any store that seals every value on writing and opens it on reading.
 //!
-//! Contents are sealed (`value`): records, events and notes. What the engine needs to do its work is not: hashed
-//! names, versions, deadlines, owners, positions, times, and how long each value is. Byte bounds that come in and
-//! byte counts that go out are those of the plain values, so callers count the same with this store as without;
-//! what the engine itself bounds, such as the size of a value or the whole memory, counts sealed bytes.
+//! Contents are sealed (`value`): records, events and notes. Data that the engine needs is not: hashed names,
+//! versions, deadlines, owners, positions, times, and the length of each value. Byte bounds of callers and byte
+//! counts for callers are in plain bytes, so a caller counts the same with this store as without; bounds of the
+//! engine itself, such as the size of a value or of the whole memory, are in sealed bytes.
 //!
-//! A value that does not open is an error that says why, never something else in its place. That an engine left
-//! something out, or gave back an earlier version, cannot be seen from here.
+//! A value that cannot be opened is an error that says why; it is never replaced by another value. This store cannot
+//! notice an engine that leaves values out or returns earlier versions.
 
-mod check;
 pub mod keys;
-mod token;
+mod check;
 mod value;
+mod token;
 
 use std::future::ready;
 use std::sync::Arc;
@@ -20,87 +20,92 @@ use bytes::Bytes;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Capabilities, Epoch, Event, Expected, Keep, Kept, NewEvent, Place, ReadLimit, Record, RecordKey,
-    SavedLog, Space, Store, StoreError, Stored, Stretch, Survey, Trouble, Version,
+    EntryPlace, Epoch, Event, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
+    Space, Store, StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
 };
 
 pub use self::check::{SealError, check_plain};
-pub use self::keys::Keys;
-use self::value::{Belongs, OVERHEAD};
+pub use self::keys::SealKeys;
+use self::value::{OVERHEAD, ValueBinding};
 
-/// Events that are read from the engine at once, at most. It bounds how much is read in vain, because the
-/// engine's bound has to leave room for the overhead of that many.
+/// The most events in one read from the engine. The bound for the engine allows the overhead of this many events, so
+/// it limits how many bytes are read in vain.
 const ROUND: usize = 1024;
 
 /// A sealed store.
 pub struct Sealed {
     inner: Arc<dyn Store>,
-    keys: Keys,
+    keys: SealKeys,
 }
 
 impl Sealed {
-    /// Opens a sealed store, or makes an empty one sealed.
+    /// Opens a sealed store, or seals an empty one.
     ///
     /// # Errors
     /// When the store has plain records, when none of the keys fits, or when the store does not answer.
-    pub async fn open(store: Arc<dyn Store>, keys: Keys) -> Result<Self, SealError> {
+    pub async fn open(store: Arc<dyn Store>, keys: SealKeys) -> Result<Self, SealError> {
         check::check(store.as_ref(), &keys).await?;
         Ok(Self { inner: store, keys })
     }
 }
 
-fn open(keys: &Keys, belongs: Belongs, sealed: Bytes) -> Result<Bytes, StoreError> {
-    value::open(keys, belongs, sealed).map_err(|unopened| unopened.of(belongs))
+fn open(keys: &SealKeys, binding: ValueBinding, sealed: Bytes) -> Result<Bytes, StoreError> {
+    value::open(keys, binding, sealed).map_err(|unopened| unopened.of(binding))
 }
 
-fn open_record(keys: &Keys, key: RecordKey, record: Record) -> Result<Record, StoreError> {
-    let belongs = Belongs::Record { key, deadline: record.deadline };
-    Ok(Record { value: open(keys, belongs, record.value)?, ..record })
+fn open_record(keys: &SealKeys, key: RecordKey, record: Record) -> Result<Record, StoreError> {
+    let binding = ValueBinding::Record { key, deadline: record.deadline };
+    Ok(Record { value: open(keys, binding, record.value)?, ..record })
 }
 
 fn seal_batch(
-    keys: &Keys,
+    keys: &SealKeys,
     session: SessionKey,
     mut batch: Vec<NewEvent>,
 ) -> Result<Vec<NewEvent>, StoreError> {
     for event in &mut batch {
         let (stream, place, at) = (event.stream, event.place, event.at);
-        let belongs = match place {
-            Place::Note => Belongs::Note { session, stream },
-            Place::Middle | Place::End => Belongs::Event { session, stream, place, at },
+        let binding = match place {
+            EntryPlace::Note => ValueBinding::Note { session, stream },
+            EntryPlace::Middle | EntryPlace::End => ValueBinding::Event { session, stream, place, at },
         };
-        // An empty body, which means that there is no message, is sealed as well: otherwise cutting a message off
-        // would make one, and bytes could not be counted.
-        event.body = value::seal(keys, belongs, &event.body)?;
+        // An empty body means "no message" and is sealed too. Otherwise an attacker could forge one by cutting a
+        // message off, and bytes could not be counted.
+        event.body = value::seal(keys, binding, &event.body)?;
     }
     Ok(batch)
 }
 
-fn belongs_of(session: SessionKey, stream: StreamId, event: &Event) -> Belongs {
-    Belongs::Event { session, stream, place: event.place, at: event.at }
+fn binding_of(session: SessionKey, stream: StreamId, event: &Event) -> ValueBinding {
+    ValueBinding::Event { session, stream, place: event.place, at: event.at }
 }
 
-fn open_event(keys: &Keys, session: SessionKey, stream: StreamId, event: Event) -> Result<Event, StoreError> {
-    let belongs = belongs_of(session, stream, &event);
-    Ok(Event { body: open(keys, belongs, event.body)?, ..event })
+fn open_event(
+    keys: &SealKeys,
+    session: SessionKey,
+    stream: StreamId,
+    event: Event,
+) -> Result<Event, StoreError> {
+    let binding = binding_of(session, stream, &event);
+    Ok(Event { body: open(keys, binding, event.body)?, ..event })
 }
 
-fn seal_log(keys: &Keys, session: SessionKey, mut log: SavedLog) -> Result<SavedLog, StoreError> {
+fn seal_log(keys: &SealKeys, session: SessionKey, mut log: SavedLog) -> Result<SavedLog, StoreError> {
     for saved in &mut log.streams {
         let stream = saved.stream;
         if let Some(note) = &mut saved.note {
-            *note = value::seal(keys, Belongs::Note { session, stream }, note)?;
+            *note = value::seal(keys, ValueBinding::Note { session, stream }, note)?;
         }
         for event in &mut saved.events {
-            event.body = value::seal(keys, belongs_of(session, stream, event), &event.body)?;
+            event.body = value::seal(keys, binding_of(session, stream, event), &event.body)?;
         }
     }
     Ok(log)
 }
 
-/// What is kept, counted in plain bytes: every event is longer by the same.
-fn plain_kept(kept: Kept) -> Kept {
-    Kept { bytes: kept.bytes.saturating_sub(kept.events.saturating_mul(OVERHEAD)), ..kept }
+/// Converts the kept bytes to plain bytes: sealing adds the same length to every event.
+fn plain_kept(kept: KeptEvents) -> KeptEvents {
+    KeptEvents { bytes: kept.bytes.saturating_sub(kept.events.saturating_mul(OVERHEAD)), ..kept }
 }
 
 fn sealed_bytes(plain: usize, events: usize) -> usize {
@@ -110,13 +115,13 @@ fn sealed_bytes(plain: usize, events: usize) -> usize {
 /// Reads in rounds until the limit, counted in plain bytes, is reached.
 async fn read(
     inner: Arc<dyn Store>,
-    keys: Keys,
+    keys: SealKeys,
     session: SessionKey,
     stream: StreamId,
     after: Position,
     limit: ReadLimit,
-) -> Result<Stretch, StoreError> {
-    let (mut stretch, mut bytes) = (Stretch::default(), 0usize);
+) -> Result<StreamEvents, StoreError> {
+    let (mut stretch, mut bytes) = (StreamEvents::default(), 0usize);
     loop {
         let events = (limit.events - stretch.events.len()).min(ROUND);
         let left = limit.bytes.saturating_sub(bytes);
@@ -126,11 +131,11 @@ async fn read(
         if stretch.events.is_empty() {
             stretch.trimmed = round.trimmed;
         } else if round.trimmed > cursor {
-            // Trimmed between two rounds: whoever reads on from here learns of the gap.
+            // A trim came between two rounds: the next read from here reports the gap.
             return Ok(stretch);
         }
-        // A round that is not full came to the end, or to an event that does not fit: the bound has room for the
-        // overhead of a full one.
+        // The bound allows the overhead of a full round, so a round that is not full reached the end of the stream or
+        // an event that does not fit.
         let full = round.events.len() == events;
         for event in round.events {
             bytes = bytes.saturating_add(event.body.len().saturating_sub(OVERHEAD));
@@ -147,19 +152,19 @@ async fn read(
 
 /// Trims until the bounds, counted in plain bytes, hold.
 ///
-/// How many events will be left is not known beforehand, so every round allows the overhead of as many as there
-/// may be. It never forgets too much, and the next one knows better; two or three rounds are the rule.
+/// The number of events that will be left is not known in advance, so every round allows the overhead of the largest
+/// possible number. So it never trims too much, and the next round has a better number; two or three rounds are usual.
 async fn trim(
     inner: Arc<dyn Store>,
-    first: Stored<Kept>,
+    first: Stored<KeptEvents>,
     session: SessionKey,
     keep: Keep,
-) -> Result<Kept, StoreError> {
+) -> Result<KeptEvents, StoreError> {
     let mut kept = first.await?;
     while plain_kept(kept).bytes > keep.bytes {
         let bound = Keep { bytes: sealed_bytes(keep.bytes, kept.events), ..keep };
         let next = inner.trim(session, bound).await?;
-        // It was over its bound, so something was forgotten. If not, it will not be by asking again.
+        // The log was over its bound, so this trim must have removed events. If it did not, another will not either.
         if next.trimmed <= kept.trimmed {
             return Ok(plain_kept(next));
         }
@@ -176,7 +181,7 @@ impl Store for Sealed {
         expected: Expected,
         deadline: Option<Time>,
     ) -> Stored<Version> {
-        match value::seal(&self.keys, Belongs::Record { key, deadline }, &value) {
+        match value::seal(&self.keys, ValueBinding::Record { key, deadline }, &value) {
             Ok(value) => self.inner.put(key, value, expected, deadline),
             Err(error) => Box::pin(ready(Err(error))),
         }
@@ -238,11 +243,11 @@ impl Store for Sealed {
         stream: StreamId,
         after: Position,
         limit: ReadLimit,
-    ) -> Stored<Stretch> {
+    ) -> Stored<StreamEvents> {
         Box::pin(read(Arc::clone(&self.inner), self.keys.clone(), session, stream, after, limit))
     }
 
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<Kept> {
+    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
         let bound = Keep { bytes: sealed_bytes(keep.bytes, keep.events), ..keep };
         let first = self.inner.trim(session, bound);
         Box::pin(trim(Arc::clone(&self.inner), first, session, keep))
@@ -261,8 +266,8 @@ impl Store for Sealed {
         Box::pin(async move {
             let mut survey = found.await?;
             for known in &mut survey.streams {
-                let belongs = Belongs::Note { session, stream: known.stream };
-                known.note = known.note.take().map(|note| open(&keys, belongs, note)).transpose()?;
+                let binding = ValueBinding::Note { session, stream: known.stream };
+                known.note = known.note.take().map(|note| open(&keys, binding, note)).transpose()?;
             }
             survey.kept = plain_kept(survey.kept);
             Ok(survey)
@@ -276,9 +281,9 @@ impl Store for Sealed {
         }
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self) -> StoreCapabilities {
         let inner = self.inner.capabilities();
-        Capabilities { max_value_bytes: inner.max_value_bytes.saturating_sub(OVERHEAD), ..inner }
+        StoreCapabilities { max_value_bytes: inner.max_value_bytes.saturating_sub(OVERHEAD), ..inner }
     }
 
     fn trouble(&self) -> Option<Trouble> {

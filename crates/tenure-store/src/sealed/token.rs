@@ -1,12 +1,12 @@
-//! Sealing what clients carry for us, with the same sort of keys as stores are sealed with.
+//! Seals tokens that clients carry for us, with the same kind of keys as a sealed store.
 //!
-//! A token is a format byte, the id of its key, a nonce, what is sealed, and the tag.
+//! A token is a format byte, the id of its key, a nonce, the ciphertext, and the tag.
 
 use chacha20poly1305::aead::AeadInOut;
 use chacha20poly1305::{Tag, XNonce};
 use tenure_session::port::seal::Seal;
 
-use super::keys::{KeyId, Keys};
+use super::keys::{KeyId, SealKeys};
 
 const FORMAT: u8 = b't';
 const ID: usize = 4;
@@ -14,10 +14,10 @@ const NONCE: usize = 24;
 const TAG: usize = 16;
 const HEAD: usize = 1 + ID + NONCE;
 
-/// Before what a token is bound to, so that it is never taken for a value of a store.
+/// Prefix of the associated data, so that a token never opens as a value of a store.
 const PURPOSE: &[u8] = b"tenure token\0";
 
-impl Seal for Keys {
+impl Seal for SealKeys {
     fn seal(&self, bound: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE];
         getrandom::fill(&mut nonce).ok()?;
@@ -54,11 +54,11 @@ impl Seal for Keys {
 mod tests {
     use tenure_session::port::seal::Seal;
 
-    use crate::sealed::keys::{Keys, generate};
+    use crate::sealed::keys::{SealKeys, generate};
 
     #[test]
     fn a_token_opens_for_whom_it_was_sealed_and_unchanged() {
-        let keys = Keys::parse(&generate()).unwrap();
+        let keys = SealKeys::parse(&generate()).unwrap();
         let sealed = keys.seal(b"ann", b"secret").unwrap();
         assert_eq!(keys.open(b"ann", &sealed).as_deref(), Some(&b"secret"[..]));
         assert_eq!(keys.open(b"bob", &sealed), None);
@@ -69,15 +69,15 @@ mod tests {
             assert_eq!(keys.open(b"ann", &sealed[..at]), None, "cut at {at}");
         }
         assert_ne!(keys.seal(b"ann", b"secret").unwrap(), sealed);
-        assert_eq!(Keys::parse(&generate()).unwrap().open(b"ann", &sealed), None, "another's key");
+        assert_eq!(SealKeys::parse(&generate()).unwrap().open(b"ann", &sealed), None, "another's key");
     }
 
     #[test]
     fn keys_rotate() {
         let (old, new) = (generate(), generate());
-        let sealed = Keys::parse(&old).unwrap().seal(b"ann", b"secret").unwrap();
-        let both = Keys::parse(&format!("{}\n{}", new.trim(), old.trim())).unwrap();
+        let sealed = SealKeys::parse(&old).unwrap().seal(b"ann", b"secret").unwrap();
+        let both = SealKeys::parse(&format!("{}\n{}", new.trim(), old.trim())).unwrap();
         assert_eq!(both.open(b"ann", &sealed).as_deref(), Some(&b"secret"[..]));
-        assert_eq!(Keys::parse(&new).unwrap().open(b"ann", &sealed), None);
+        assert_eq!(SealKeys::parse(&new).unwrap().open(b"ann", &sealed), None);
     }
 }

@@ -1,24 +1,24 @@
-//! A store with whatever there can be in one, and everything that can be asked of it.
+//! Fills a store with every kind of content, and reads all of it back.
 
 use bytes::Bytes;
 use tenure_session::id::{Position, SessionKey};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Expected, Keep, Kept, Place, RecordKey, SavedStream, Space, Store, Surveyed,
+    EntryPlace, Expected, Keep, KeptEvents, RecordKey, SavedStream, Space, Store, Surveyed,
 };
 
 use crate::{ALL, KEEP_ALL, NODE, event, key};
 
 /// Sessions with events; the rest of the records are tombstones.
 pub(crate) const SESSIONS: u8 = 5;
-/// More than are listed at once.
+/// More than one page of the copy.
 pub(crate) const RECORDS: u8 = 150;
-/// Records of what is no session: states, and what rmcp keeps.
+/// Records that are not sessions: states, tasks, and records of rmcp.
 pub(crate) const OTHERS: u8 = 3 + 2 + 2;
-/// More than are read at once.
+/// More than one read of the copy.
 pub(crate) const LONG: usize = 1_300;
 
-/// Puts into a store whatever there can be in one.
+/// Puts every kind of content into a store.
 pub(crate) async fn fill(store: &dyn Store) {
     for number in 0..RECORDS {
         let value = Bytes::from(format!("record {number}"));
@@ -28,27 +28,27 @@ pub(crate) async fn fill(store: &dyn Store) {
     for number in 0..SESSIONS {
         let epoch = store.claim(key(number), NODE, None).await.unwrap();
         let batch = vec![
-            event(0, "trimmed", Place::Middle, 5),
-            event(1, "call", Place::Note, 10),
-            event(1, &format!("progress of {number}"), Place::Middle, 20),
-            event(2, "answered", Place::Note, 30),
-            event(2, "answer", Place::End, 40),
-            event(3, "withdrawn", Place::Note, 50),
-            event(3, "", Place::End, 60),
-            event(0, "news", Place::Middle, 70),
-            event(4, "only a note", Place::Note, 80),
+            event(0, "trimmed", EntryPlace::Middle, 5),
+            event(1, "call", EntryPlace::Note, 10),
+            event(1, &format!("progress of {number}"), EntryPlace::Middle, 20),
+            event(2, "answered", EntryPlace::Note, 30),
+            event(2, "answer", EntryPlace::End, 40),
+            event(3, "withdrawn", EntryPlace::Note, 50),
+            event(3, "", EntryPlace::End, 60),
+            event(0, "news", EntryPlace::Middle, 70),
+            event(4, "only a note", EntryPlace::Note, 80),
         ];
         store.append(key(number), epoch, batch).await.unwrap();
         store.trim(key(number), Keep { since: Time(10), ..KEEP_ALL }).await.unwrap();
     }
-    // A long stream, and a session of which only the number of its streams is left.
+    // A long stream, and a session that has only the number of its next stream left.
     let epoch = store.claim(key(10), NODE, None).await.unwrap();
-    let long = (0..LONG).map(|n| event(0, &n.to_string(), Place::Middle, 100)).collect();
+    let long = (0..LONG).map(|n| event(0, &n.to_string(), EntryPlace::Middle, 100)).collect();
     store.append(key(10), epoch, long).await.unwrap();
     let epoch = store.claim(key(11), NODE, None).await.unwrap();
-    store.append(key(11), epoch, vec![event(8, "gone", Place::End, 100)]).await.unwrap();
+    store.append(key(11), epoch, vec![event(8, "gone", EntryPlace::End, 100)]).await.unwrap();
     store.trim(key(11), Keep { events: 0, ..KEEP_ALL }).await.unwrap();
-    // States: they have no events of their own, also if a session of the same key has some.
+    // States: they have no events, even if a session with the same key has some.
     for number in [1, 30, 31] {
         let (space, value) = (Space::State, Bytes::from(vec![number; usize::from(number) * 100]));
         let deadline = (number != 31).then_some(Time(700));
@@ -60,17 +60,17 @@ pub(crate) async fn fill(store: &dyn Store) {
         let task = RecordKey { space, key: key(number) };
         store.put(task, value, Expected::Absent, Some(Time(800))).await.unwrap();
     }
-    // What rmcp keeps: a session, and a stream whose record names its log.
+    // Records of rmcp: a session, and a stream whose record names its log.
     let put = |key, value: Vec<u8>| {
         store.put(RecordKey { space: Space::Rmcp, key }, value.into(), Expected::Absent, Some(Time(900)))
     };
     put(key(20), b"\x01{}".to_vec()).await.unwrap();
     put(key(21), [&[2], key(200).as_bytes().as_slice()].concat()).await.unwrap();
     let epoch = store.claim(key(200), NODE, None).await.unwrap();
-    store.append(key(200), epoch, vec![event(0, "of rmcp", Place::Middle, 100)]).await.unwrap();
+    store.append(key(200), epoch, vec![event(0, "of rmcp", EntryPlace::Middle, 100)]).await.unwrap();
 }
 
-/// A record without its version, which every store counts for itself.
+/// A record without its version, because every store has its own versions.
 pub(crate) type Content = (SessionKey, Bytes, Option<Time>);
 
 /// Everything that is kept of a session's streams, read in one go.
@@ -78,7 +78,7 @@ pub(crate) type Content = (SessionKey, Bytes, Option<Time>);
 pub(crate) struct Log {
     pub(crate) streams: Vec<(Surveyed, SavedStream)>,
     pub(crate) next_stream: u32,
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptEvents,
 }
 
 #[derive(PartialEq, Debug)]

@@ -1,5 +1,5 @@
-//! Copies between engines and keys: everything arrives at its place, and a copy that is cut off shows no session
-//! without its events.
+//! Copies between engines and keys: everything arrives in its place, and a copy that is cut off has no session without
+//! its events.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -14,12 +14,12 @@ use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Event, Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, SavedLog, Space, Store,
+    EntryPlace, Event, Expected, Keep, NewEvent, ReadLimit, RecordKey, SavedLog, Space, Store,
 };
-use tenure_store::copy::{CopyError, Totals, copy, save_log};
+use tenure_store::copy::{CopyError, CopyTotals, copy, save_log};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
-use tenure_store::sealed::keys::{Keys, generate};
+use tenure_store::sealed::keys::{SealKeys, generate};
 use tenure_store::sealed::{Sealed, check_plain};
 use tenure_testkit::faulty::Faulty;
 
@@ -35,7 +35,7 @@ fn key(number: u8) -> SessionKey {
     SessionKey::from_bytes([number; 16])
 }
 
-fn event(stream: u32, body: &str, place: Place, at: u64) -> NewEvent {
+fn event(stream: u32, body: &str, place: EntryPlace, at: u64) -> NewEvent {
     let body = Bytes::copy_from_slice(body.as_bytes());
     NewEvent { stream: StreamId::new(stream), body, place, at: Time(at) }
 }
@@ -47,7 +47,7 @@ fn disk() -> (TempDir, Shared) {
 }
 
 async fn seal(store: Shared) -> Shared {
-    Arc::new(Sealed::open(store, Keys::parse(&generate()).unwrap()).await.unwrap())
+    Arc::new(Sealed::open(store, SealKeys::parse(&generate()).unwrap()).await.unwrap())
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn everything_arrives_whatever_engine_and_key_it_goes_through() {
         assert_eq!(told.len() as u64, totals.records, "told after every record");
         assert_eq!(told.last().map(|progress| progress.totals), Some(totals));
     }
-    // What a store knows of itself stays where it is: the last one is plain.
+    // A store's own records are not copied: the last store is plain.
     assert_eq!(check_plain(stores[4].as_ref()).await, Ok(()));
     assert!(check_plain(stores[1].as_ref()).await.is_ok());
 }
@@ -84,14 +84,14 @@ async fn sessions_wake_on_the_target_and_go_on_after_what_they_had() {
         copy(from.as_ref(), to.as_ref(), |_| ()).await.unwrap();
         assert_eq!(to.owner(key(1)).await, Ok(None));
         let epoch = to.claim(key(1), NODE, None).await.unwrap();
-        // A client that had the first of two events gets the second, by the id it held.
+        // A client that holds the id of the first of two events gets the second.
         let stream = StreamId::new(0);
         let held = from.read(key(1), stream, Position::START, ALL).await.unwrap().trimmed;
         let missed = to.read(key(1), stream, held, ALL).await.unwrap();
         assert_eq!(missed, from.read(key(1), stream, held, ALL).await.unwrap());
-        let more = to.append(key(1), epoch, vec![event(0, "more", Place::Middle, 200)]).await.unwrap();
+        let more = to.append(key(1), epoch, vec![event(0, "more", EntryPlace::Middle, 200)]).await.unwrap();
         assert!(more[0] > missed.events[0].position);
-        // A stream of rmcp's is known by having an owner, and can be taken over.
+        // A known rmcp stream has an owner, and another process can take it over.
         let (_, epoch) = to.owner(key(200)).await.unwrap().unwrap();
         to.claim(key(200), NodeId::random(), Some(epoch)).await.unwrap();
     }
@@ -109,14 +109,14 @@ async fn a_target_that_has_records_is_refused_and_stays_as_it_is() {
         assert_eq!(copy(&from, &to, |_| ()).await, Err(CopyError::NotEmpty));
         assert_eq!(contents(&to).await, before);
     }
-    assert_eq!(copy(&Memory::new(), &Memory::new(), |_| ()).await, Ok(Totals::default()));
+    assert_eq!(copy(&Memory::new(), &Memory::new(), |_| ()).await, Ok(CopyTotals::default()));
     let broken = Faulty::new(Arc::new(Memory::new()));
     broken.set_broken(true);
     let refused = copy(&from, &broken, |_| ()).await.unwrap_err();
     assert_eq!(refused.to_string(), "could not read the target");
 }
 
-/// Every session that is there has all of its events.
+/// Checks that every copied session has all of its events; returns the number of records.
 async fn assert_whole(from: &dyn Store, to: &dyn Store) -> usize {
     let sessions = records(to, Space::Session).await;
     for (key, ..) in &sessions {
@@ -157,7 +157,7 @@ async fn a_copy_that_fails_anywhere_shows_no_session_without_its_events() {
             }
         }
     }
-    // A restore per log, a look at the owner and a claim for rmcp's, a put per record; then one that works.
+    // One restore per log, a read of the owner and a claim for rmcp's, one put per record; then a copy that works.
     assert_eq!(seen.len(), (usize::from(SESSIONS) + 3) + 2 + usize::from(RECORDS + OTHERS) + 1);
     assert_eq!((seen[0], seen.last()), (0, Some(&usize::from(RECORDS + OTHERS))));
 }
@@ -168,7 +168,7 @@ async fn a_copy_that_is_dropped_leaves_whole_sessions_and_can_be_done_anew() {
     fill(&from).await;
     let inner: Shared = Arc::new(Memory::new());
     let to = Faulty::new(Arc::clone(&inner));
-    // Told of the record of session 2, so the copy is cut off while session 3 is written.
+    // Progress was reported for session 2, so the copy is cut off while it writes session 3.
     let mut told = 0;
     let copying = copy(&from, &to, |_| {
         told += 1;
@@ -180,7 +180,7 @@ async fn a_copy_that_is_dropped_leaves_whole_sessions_and_can_be_done_anew() {
     assert_eq!(told, 3);
     assert_eq!(assert_whole(&from, inner.as_ref()).await, 4);
     assert_eq!(copy(&from, inner.as_ref(), |_| ()).await, Err(CopyError::NotEmpty));
-    // Cut off before the first record, a copy leaves events that the next one puts back once more.
+    // A copy that is cut off before the first record leaves events, which the next copy restores again.
     let inner: Shared = Arc::new(Memory::new());
     let to = Faulty::new(Arc::clone(&inner));
     to.fail_nth(1);
@@ -197,10 +197,10 @@ async fn a_log_of_rmcp_that_an_earlier_copy_left_owned_is_taken_over() {
     let value = [&[2], key(200).as_bytes().as_slice()].concat();
     from.put(record, value.into(), Expected::Absent, None).await.unwrap();
     let epoch = from.claim(key(200), NODE, None).await.unwrap();
-    from.append(key(200), epoch, vec![event(0, "of rmcp", Place::Middle, 100)]).await.unwrap();
+    from.append(key(200), epoch, vec![event(0, "of rmcp", EntryPlace::Middle, 100)]).await.unwrap();
     let inner: Shared = Arc::new(Memory::new());
     let to = Faulty::new(Arc::clone(&inner));
-    // The restore, a look at the owner and the claim work; the put does not.
+    // The restore, the read of the owner and the claim work; the put does not.
     to.fail_nth(3);
     let cut_off = copy(&from, &to, |_| ()).await.unwrap_err();
     assert_eq!(cut_off.to_string(), format!("could not write the record {}", key(21).label()));
@@ -245,16 +245,18 @@ async fn a_log_that_is_saved_while_it_changes_has_no_hole_and_no_stream_reopened
     let writer = {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
-            // More are forgotten at once than are read at once, so that a reader is overtaken.
+            // A trim removes more events than one read, so that it overtakes a reader.
             for round in 0..600 {
                 let request = round + 1;
-                let call =
-                    vec![event(request, "call", Place::Note, 100), event(request, "a", Place::Middle, 100)];
+                let call = vec![
+                    event(request, "call", EntryPlace::Note, 100),
+                    event(request, "a", EntryPlace::Middle, 100),
+                ];
                 store.append(key(1), epoch, call).await.unwrap();
-                let news = (0..800).map(|_| event(0, "news", Place::Middle, 100)).collect();
+                let news = (0..800).map(|_| event(0, "news", EntryPlace::Middle, 100)).collect();
                 store.append(key(1), epoch, news).await.unwrap();
                 tokio::task::yield_now().await;
-                store.append(key(1), epoch, vec![event(request, "", Place::End, 100)]).await.unwrap();
+                store.append(key(1), epoch, vec![event(request, "", EntryPlace::End, 100)]).await.unwrap();
                 store.trim(key(1), Keep { events: 1_500, ..KEEP_ALL }).await.unwrap();
             }
         })
@@ -263,7 +265,7 @@ async fn a_log_that_is_saved_while_it_changes_has_no_hole_and_no_stream_reopened
     while !writer.is_finished() {
         let saved = save_log(store.as_ref(), key(1)).await.unwrap();
         for stream in saved.streams {
-            let ends = stream.events.last().is_some_and(|event| event.place == Place::End);
+            let ends = stream.events.last().is_some_and(|event| event.place == EntryPlace::End);
             if stream.stream != StreamId::STANDALONE {
                 assert_ne!(stream.note.is_some(), ends, "either open or complete: {stream:?}");
                 // Its only event is trimmed after its end was appended.
@@ -274,7 +276,7 @@ async fn a_log_that_is_saved_while_it_changes_has_no_hole_and_no_stream_reopened
                 continue;
             }
             assert!(stream.events.iter().all(|event| event.position > stream.trimmed.max(saved.trimmed)));
-            // Between two rounds of news there are three entries of requests, and within one there are none.
+            // Between two rounds of news there are three entries of requests; within a round there are none.
             let holes = |pair: &&[Event]| !matches!(pair[1].position.0 - pair[0].position.0, 1 | 4);
             assert_eq!(stream.events.windows(2).find(holes), None, "after {saves} saves");
         }
@@ -309,7 +311,7 @@ async fn clients_of_an_rmcp_server_resume_on_the_target() {
     let missed: Vec<_> = server.replay_events_after(&ids[0]).await.unwrap().collect().await;
     let missed: Vec<_> = missed.into_iter().map(|event| event.event_id.unwrap()).collect();
     assert_eq!(missed, ids[1..]);
-    // The stream goes on under the ids that it had.
+    // The stream continues with the same ids.
     let more = server.store_event("a stream", &said("four")).await.unwrap();
     let missed: Vec<_> = server.replay_events_after(&ids[2]).await.unwrap().collect().await;
     assert_eq!(missed[0].event_id, Some(more));

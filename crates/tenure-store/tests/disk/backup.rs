@@ -1,4 +1,4 @@
-//! A copy of a store that is in use: whole, consistent, and a store of its own.
+//! A backup of a store in use is complete, consistent, and a store of its own.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 use tenure_session::id::{NodeId, SessionKey};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Epoch, Expected, RecordKey, Store};
-use tenure_store::disk::{Disk, DiskError, Options, Sync, check};
+use tenure_store::disk::{Disk, DiskError, DiskOptions, Sync, check};
 
 use super::sample::{Left, SESSIONS, Sample};
 use super::tools::{bodies, event, key};
 
 const WRITERS: u8 = 16;
 
-/// Appends an event, then counts it in a record, over and over.
+/// Appends an event and then counts it in a record, again and again.
 async fn count_up(store: &Disk, session: SessionKey, epoch: Epoch, counted: &AtomicU64, stop: &AtomicBool) {
     let (record, mut expected, mut count) = (RecordKey::session(session), Expected::Absent, 0);
     while !stop.load(Ordering::Acquire) {
@@ -75,7 +75,7 @@ async fn a_backup_under_load_is_one_moment_of_the_store() {
             let bodies = bodies(&copied, key(session), 0).await;
             let expected: Vec<String> = (0..bodies.len()).map(|number| number.to_string()).collect();
             assert_eq!(bodies, expected, "in order, none missing");
-            // An event comes before its count, so the count is that of the events or one behind.
+            // An event is written before its count, so the count equals the number of events or is one behind.
             let count = count_of(&copied, key(session)).await;
             assert!(count == bodies.len() || count + 1 == bodies.len(), "{count} of {}", bodies.len());
             sum += bodies.len() as u64;
@@ -96,10 +96,10 @@ async fn a_backup_is_a_store_of_its_own() {
         store.backup(copy.path(), move |stage| told.lock().push(stage)).await.unwrap();
         let last = stages.lock().last().copied().unwrap();
         assert!(last.done == last.of && last.of > 0, "{last:?}");
-        // What is written later is not in it.
+        // Later writes are not in it.
         store.claim(key(1), NodeId::random(), None).await.unwrap();
         store.backup(&to.path().join("a/new/one"), |_| {}).await.unwrap();
-        // What is there already is not overwritten.
+        // A backup does not overwrite an existing one.
         let again = store.backup(copy.path(), |_| {}).await.unwrap_err();
         let DiskError::Io { cause, .. } = again else { panic!("{again}") };
         assert_eq!(cause.kind(), std::io::ErrorKind::DirectoryNotEmpty);
@@ -108,7 +108,7 @@ async fn a_backup_is_a_store_of_its_own() {
     {
         let store = Disk::open(copy.path(), Sync::Os).unwrap();
         assert_eq!(store.owner(key(1)).await.unwrap(), None);
-        // Numbers go on behind those of the original.
+        // Its numbers continue above those of the original.
         let epoch = store.claim(key(1), NodeId::random(), None).await.unwrap();
         assert!(epoch.0 > (SESSIONS * 32) as u64, "{epoch:?}");
     }
@@ -116,7 +116,7 @@ async fn a_backup_is_a_store_of_its_own() {
     std::fs::remove_dir_all(copy.path().join("data")).unwrap();
     assert!(matches!(Disk::open(copy.path(), Sync::Os), Err(DiskError::Lost { .. })));
     copy.folder = TempDir::new().unwrap();
-    // One that was cut short is not taken for a store.
+    // An unfinished backup does not count as a store.
     std::fs::create_dir(copy.path().join("data.copying")).unwrap();
     assert!(matches!(Disk::open(copy.path(), Sync::Os), Err(DiskError::Damaged { .. })));
 }
@@ -127,22 +127,23 @@ async fn a_backup_goes_on_behind_everything_that_its_original_gave_out_since() {
     let (first, copy) = (folder.path().join("first"), folder.path().join("copy"));
     let monday = Time(1_790_000_000_000);
     let tuesday = monday.after(Duration::from_secs(24 * 60 * 60));
-    let open =
-        |path: &Path, now| Disk::open_with(path, Options { now: Some(now), ..Options::default() }).unwrap();
+    let open = |path: &Path, now| {
+        Disk::open_with(path, DiskOptions { now: Some(now), ..DiskOptions::default() }).unwrap()
+    };
     let key = key(1);
-    // Opened twice, since a new store begins at 1.
+    // Opened twice, because a new store begins at 1.
     drop(open(&first, monday));
     let store = open(&first, monday);
     let epoch = store.claim(key, NodeId::random(), None).await.unwrap();
     store.append(key, epoch, vec![event(0, "in the backup")]).await.unwrap();
     store.backup(&copy, |_| {}).await.unwrap();
     drop(store);
-    // It is used for another day.
+    // The original is used for another day.
     let store = open(&first, tuesday);
     let epoch = store.claim(key, NodeId::random(), Some(epoch)).await.unwrap();
     let told = store.append(key, epoch, vec![event(0, "told")]).await.unwrap();
     drop(store);
-    // Lost, and the backup takes its place.
+    // The original is lost, and the backup takes its place.
     let store = open(&copy, tuesday.after(Duration::from_millis(1_000)));
     let (_, epoch) = store.owner(key).await.unwrap().unwrap();
     let epoch = store.claim(key, NodeId::random(), Some(epoch)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Damage of any kind, anywhere: it is never answered by a panic, by a wrong entry, or by silence.
+//! Random damage anywhere never leads to a panic, a wrong entry, or a silent loss.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,10 +7,10 @@ use tenure_store::disk::{Disk, Sync, check, repair};
 use super::sample::{Left, Sample};
 use super::tools::files;
 
-/// Set to the number that a failed run printed to see it again.
+/// Set this to the number that a failed run printed, to repeat the run.
 const SEED: &str = "TENURE_TEST_SEED";
 
-/// Numbers by chance.
+/// Random numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// Does something bad to some file; says what.
+/// Damages a random file, and says how.
 fn hurt(sample: &Sample, chance: &mut Chance) -> String {
     let mut found = files(sample.path(), |path| std::fs::metadata(path).unwrap().len() > 0);
     found.sort();
@@ -78,7 +78,7 @@ async fn any_damage_is_survived_and_told() {
         let report = repair(sample.path(), |_| {}).unwrap();
         let now = check(sample.path(), |_| {}).unwrap();
         assert!(now.is_sound(), "not sound after repair: {now:?}");
-        // What is left is checked for being right as it is read.
+        // Reading checks that everything left is right.
         let left = sample.left().await;
         assert!(left == Left::all() || report.has_lost(), "lost, and not told: {left:?} {report:?}");
         assert_eq!(left.expired, left.records);

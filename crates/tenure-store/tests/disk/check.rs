@@ -1,5 +1,5 @@
-//! A check calls lost what is lost, and nothing that is there: whatever a store has been through, and wherever it is
-//! damaged, what a repair leaves is held against what the check said.
+//! A check reports what is lost and nothing else: after any history and any damage, the contents that a repair leaves
+//! are compared with the report of the check.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tenure_session::id::{NodeId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, NewEvent, Place, Record, RecordKey, SavedLog, Space, Store,
+    EntryPlace, Epoch, Expected, Keep, NewEvent, Record, RecordKey, SavedLog, Space, Store,
 };
 use tenure_store::copy::save_log;
 use tenure_store::disk::{Disk, Missing, Report, Sync, check, repair};
@@ -18,7 +18,7 @@ use super::tools::noise;
 
 const SESSIONS: usize = 8;
 
-/// One that is gone in the end, and one whose streams are trimmed away.
+/// A session that is gone in the end, and one whose streams are trimmed away.
 const DROPPED: usize = 3;
 const TRIMMED: usize = 4;
 
@@ -30,7 +30,7 @@ fn record(space: Space, number: usize) -> RecordKey {
     RecordKey { space, key: session(number) }
 }
 
-/// The bytes of a record or an event, by which it is found in a file.
+/// The bytes of a record or an event, which identify it in a file.
 fn bytes(round: u64, number: usize, what: u64) -> Bytes {
     noise(round * 1_000_000 + number as u64 * 1000 + what, 120)
 }
@@ -46,7 +46,7 @@ async fn put(store: &Disk, key: RecordKey, value: Bytes, deadline: Option<Time>)
     store.put(key, value, expected, deadline).await.unwrap();
 }
 
-/// Everything that a server does to a store, once around.
+/// One round of everything that a server does to a store.
 async fn work(store: &Disk, round: u64) {
     for number in 0..SESSIONS {
         let key = session(number);
@@ -60,11 +60,11 @@ async fn work(store: &Disk, round: u64) {
         .await;
         let request = 1 + u32::try_from(round).unwrap();
         for (what, (stream, place)) in (1..).zip([
-            (0, Place::Middle),
-            (request, Place::Note),
-            (request, Place::Middle),
-            (0, Place::Middle),
-            (request, Place::End),
+            (0, EntryPlace::Middle),
+            (request, EntryPlace::Note),
+            (request, EntryPlace::Middle),
+            (0, EntryPlace::Middle),
+            (request, EntryPlace::End),
         ]) {
             let body = bytes(round, number, what);
             let event = NewEvent { stream: StreamId::new(stream), body, place, at: Time(9) };
@@ -79,12 +79,16 @@ async fn work(store: &Disk, round: u64) {
         }
     }
     put(store, record(Space::Store, 1), bytes(round, 1, 60), None).await;
-    // A stream of rmcp's: its record names its log, which has no record of its own.
+    // An rmcp stream: its record names its log, which has no record of its own.
     let log = [&[2], &log_of_rmcp().as_bytes()[..]].concat();
     put(store, record(Space::Rmcp, 1), log.into(), Some(Time(99))).await;
     let epoch = claimed(store, log_of_rmcp()).await;
-    let event =
-        NewEvent { stream: StreamId::new(0), body: bytes(round, 1, 70), place: Place::Middle, at: Time(9) };
+    let event = NewEvent {
+        stream: StreamId::new(0),
+        body: bytes(round, 1, 70),
+        place: EntryPlace::Middle,
+        at: Time(9),
+    };
     store.append(log_of_rmcp(), epoch, vec![event]).await.unwrap();
     if round == 1 {
         for key in [RecordKey::session(session(DROPPED)), record(Space::Task, 2)] {
@@ -106,14 +110,14 @@ async fn busy() -> Sample {
     Sample::of(sample.folder)
 }
 
-/// A copy of a store that is open: what a kill leaves of it at this moment.
+/// A copy of the files of an open store: what a kill would leave at this moment.
 fn killed(folder: &Path) -> Sample {
     let copy = TempDir::new().unwrap();
     super::tools::copy(folder, copy.path());
     Sample::of(copy)
 }
 
-/// All that can be read of a store.
+/// Everything that can be read from a store.
 #[derive(PartialEq, Debug)]
 struct Contents {
     records: Vec<(RecordKey, Record)>,
@@ -121,7 +125,7 @@ struct Contents {
 }
 
 async fn contents(sample: &Sample) -> Contents {
-    // Opening changes it.
+    // Opening changes the store, so open a copy.
     let copy = sample.copy();
     let store = Disk::open(copy.path(), Sync::Os).unwrap();
     let (mut records, mut logs) = (Vec::new(), Vec::new());
@@ -140,10 +144,10 @@ fn checked(sample: &Sample) -> Report {
     check(sample.path(), |_| {}).unwrap()
 }
 
-/// Flips a bit in the middle of these bytes, wherever they are in a file.
+/// Flips a bit in the middle of these bytes in a file.
 fn flip(file: &Path, bytes: &[u8]) {
     let mut content = std::fs::read(file).unwrap();
-    // Whole it may be compressed, so its middle is looked for.
+    // The whole may be compressed, so search for its middle.
     let needle = &bytes[40..80];
     let at = content.windows(needle.len()).position(|window| window == needle).expect("it is in the file");
     content[at + 20] ^= 0x20;
@@ -162,7 +166,7 @@ async fn a_store_that_was_busy_has_lost_nothing_however_it_ended() {
 
     let open = Disk::open(closed.path(), Sync::Os).unwrap();
     let killed_at_rest = killed(closed.path());
-    // The mark is of before the last writes, as if the kill had come before the next sync.
+    // The mark from before the last writes, as if the kill had come before the next sync.
     let mark = std::fs::read(closed.path().join("high-water")).unwrap();
     put(&open, record(Space::State, 1), bytes(2, 1, 50), None).await;
     let killed_at_work = killed(closed.path());
@@ -191,7 +195,7 @@ async fn a_store_that_was_busy_has_lost_nothing_however_it_ended() {
     assert_eq!(contents(&without_journal).await, whole);
 }
 
-/// Repairs, and holds what is left against what the check said.
+/// Checks that the report names damage but no loss, and that a repair brings everything back.
 async fn assert_nothing_lost(what: &str, sample: &Sample, whole: &Contents) {
     let report = checked(sample);
     assert!(!report.is_sound(), "{what}: it is damaged all the same");
@@ -210,7 +214,7 @@ async fn what_is_damaged_in_one_place_and_there_in_another_is_not_called_lost() 
     let in_tables = closed.copy();
     in_tables.flush();
 
-    // Bytes that the journal has, each in a batch of its own.
+    // Bytes in the journal, each in a batch of its own.
     let journal = [
         ("a record that was written anew", bytes(0, 1, 0)),
         ("an event that was trimmed since", bytes(0, 1, 1)),
@@ -231,7 +235,7 @@ async fn what_is_damaged_in_one_place_and_there_in_another_is_not_called_lost() 
         flip(&sample.journal(), &bytes);
         assert_nothing_lost(what, &sample, &whole).await;
     }
-    // The journal has all that ever was.
+    // The journal holds everything that was ever written.
     for (what, keyspace) in [("records", 2), ("owners", 4), ("events", 5)] {
         let gone = in_tables.copy();
         for table in gone.files(&format!("keyspaces/{keyspace}")) {
@@ -262,7 +266,7 @@ async fn what_is_lost_is_called_so_by_its_name() {
         assert!(contents(&sample).await != whole, "{what}: something is gone");
     }
 
-    // A session that was there only in the batch that is damaged.
+    // A session that exists only in the damaged batch.
     let folder = TempDir::new().unwrap();
     let store = Disk::open(folder.path(), Sync::Os).unwrap();
     for number in 0..3 {
@@ -275,7 +279,7 @@ async fn what_is_lost_is_called_so_by_its_name() {
     assert!(report.has_lost(), "{report:?}");
     assert_eq!(report.sessions.iter().collect::<Vec<_>>(), [(&label(1), &Missing { record: true, ..none })]);
 
-    // Tables that the journal does not make up for.
+    // Tables whose entries are not in the journal.
     let in_tables = closed.copy();
     in_tables.flush();
     std::fs::OpenOptions::new().write(true).open(in_tables.journal()).unwrap().set_len(0).unwrap();
@@ -297,11 +301,11 @@ async fn losses_at_the_ends_and_beginnings_of_journals_are_counted() {
         journal.windows(TRAILER.len()).enumerate().filter(|(_, it)| *it == TRAILER).collect();
     let (last_of_first, _) = ends.drain(..).nth_back(40).unwrap();
     let (first, second) = journal.split_at(last_of_first + TRAILER.len());
-    // As if the engine had begun another journal in the middle of it.
+    // As if the engine had begun another journal in the middle.
     let (at_end, at_beginning) = (closed.copy(), closed.copy());
     for (sample, first, second) in [
         (&at_end, &first[..first.len() - 10], second.to_vec()),
-        // The head of the second one's first batch.
+        // The head of the first batch of the second journal.
         (&at_beginning, first, [&[0xff; 5], &second[5..]].concat()),
     ] {
         let path = sample.journal();
@@ -328,7 +332,7 @@ async fn a_log_of_rmcp_has_no_record_of_its_own_that_could_be_lost() {
     let sample = Sample::of(folder);
     sample.flush();
     std::fs::OpenOptions::new().write(true).open(sample.journal()).unwrap().set_len(0).unwrap();
-    // Sessions come first in the table of records, and are most of it.
+    // Most records in the table are sessions, and they come first.
     super::sample::flip(&sample.table(2), 30);
     let report = checked(&sample);
     let lost = report.damage[0].lost.unwrap();

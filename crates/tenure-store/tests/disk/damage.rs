@@ -1,11 +1,11 @@
-//! Damaged stores: they are not opened, they are told what is wrong with them, and what is whole is saved.
+//! A damaged store is not opened, a check reports its damage, and a repair saves everything undamaged.
 
 use std::path::{Path, PathBuf};
 
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Expected, ReadLimit, RecordKey, SavedLog, Space, Store, StoreError};
-use tenure_store::disk::{Damage, Disk, DiskError, Kind, Report, Sync, check, repair};
+use tenure_store::disk::{Damage, DamageKind, Disk, DiskError, Report, Sync, check, repair};
 
 use super::sample::{BATCHES, EVENTS, Left, SESSIONS, Sample, cut, end, flip, session};
 use super::tools::{ALL, files, key, noise};
@@ -14,7 +14,7 @@ fn checked(sample: &Sample) -> Report {
     check(sample.path(), |_| {}).unwrap()
 }
 
-/// Repairs, and makes sure that the store is sound then, and that what was there is still there.
+/// Repairs the store, and checks that it is sound and that the damaged data is still there.
 fn repaired(sample: &Sample) -> Report {
     let report = repair(sample.path(), |_| {}).unwrap();
     let kept = report.kept.clone().expect("the damaged data is kept");
@@ -29,7 +29,7 @@ fn refusal(sample: &Sample) -> DiskError {
     Disk::open(sample.path(), Sync::Os).unwrap_err()
 }
 
-fn damage(sample: &Sample, file: &Path, kind: Kind, is_refused: bool, lost: Option<u64>) -> Damage {
+fn damage(sample: &Sample, file: &Path, kind: DamageKind, is_refused: bool, lost: Option<u64>) -> Damage {
     Damage { file: inside(sample, file), kind, is_refused, lost }
 }
 
@@ -74,12 +74,12 @@ async fn one_flipped_bit_in_a_journal_costs_one_batch() {
         assert!(before == std::fs::read(&journal).unwrap(), "neither opening nor checking changes anything");
         assert_eq!(repaired(&sample).missing_batches, report.missing_batches);
         let left = sample.left().await;
-        // A head that is damaged is mended; anything else takes the batch along.
+        // A damaged head is corrected; any other damage loses the batch.
         assert!(report.missing_batches <= 1, "{report:?}");
         assert_eq!(left.writes(), BATCHES - report.missing_batches, "at {percent} %");
         assert_eq!(
             report.damage,
-            [damage(&sample, &journal, Kind::Journal, true, Some(report.missing_batches))]
+            [damage(&sample, &journal, DamageKind::Journal, true, Some(report.missing_batches))]
         );
         assert_eq!(left.expired, left.records);
     }
@@ -111,7 +111,7 @@ async fn a_data_session_is_counted_and_named_as_one() {
     let totals = report.totals;
     assert_eq!((totals.sessions, totals.data_sessions, totals.other_records), (0, 3, 0));
     assert_eq!((report.is_sound(), totals.deadlines), (true, 3));
-    // The second of three, each of which is nearly all of its batch.
+    // The second of three events, each of which is nearly all of its batch.
     flip(&sample.journal(), 50);
     let report = repaired(&sample);
     assert_eq!(report.sessions.keys().collect::<Vec<_>>(), [&state(1).label()]);
@@ -146,7 +146,7 @@ async fn a_cut_journal_keeps_what_is_before_the_cut() {
     assert_eq!(error.to_string(), said);
     let report = repaired(&sample);
     assert_eq!(report.missing_batches, missing);
-    assert_eq!(report.damage, [damage(&sample, &journal, Kind::Journal, true, Some(missing))]);
+    assert_eq!(report.damage, [damage(&sample, &journal, DamageKind::Journal, true, Some(missing))]);
     let left = sample.left().await;
     assert_eq!(left.writes(), BATCHES - missing);
     assert!(left.records == SESSIONS && left.owners == SESSIONS, "they were written first");
@@ -163,14 +163,14 @@ async fn one_flipped_bit_in_a_table_costs_one_block() {
     let report = checked(&sample);
     let [found] = &report.damage[..] else { panic!("{report:?}") };
     let lost = found.lost.unwrap();
-    assert_eq!(*found, damage(&sample, &table, Kind::Table("events".to_owned()), false, Some(lost)));
+    assert_eq!(*found, damage(&sample, &table, DamageKind::Table("events".to_owned()), false, Some(lost)));
     // A block is 4 KiB, and an event takes 350 bytes of it.
     assert!((1..=14).contains(&lost), "{lost}");
     repaired(&sample);
     let left = sample.left().await;
     assert_eq!((left.records, left.owners, left.expired), (SESSIONS, SESSIONS, SESSIONS));
     assert_eq!(left.events(), SESSIONS * EVENTS - usize::try_from(lost).unwrap());
-    // Exactly the sessions in and around the block are named, and all that lost something among them.
+    // The report names the sessions in and next to the block, with every session that lost something.
     assert!((1..=3).contains(&report.sessions.len()), "{:?}", report.sessions);
     for (number, count) in left.events.iter().enumerate() {
         let missing = report.sessions.get(&session(number).label());
@@ -199,8 +199,8 @@ async fn a_cut_table_keeps_its_whole_blocks() {
     cut(&table, 90);
     assert_damaged(&refusal(&sample), &sample, &table);
     let report = repaired(&sample);
-    // With its end the table lost what it knew of itself.
-    assert_eq!(report.damage, [damage(&sample, &table, Kind::Table("events".to_owned()), true, None)]);
+    // The lost end of the table held its metadata.
+    assert_eq!(report.damage, [damage(&sample, &table, DamageKind::Table("events".to_owned()), true, None)]);
     let left = sample.left().await;
     assert_eq!((left.records, left.owners, left.expired), (SESSIONS, SESSIONS, SESSIONS));
     assert_eq!(left.events() as u64, report.totals.events);
@@ -218,7 +218,7 @@ async fn a_table_that_is_gone_costs_what_was_in_it() {
     std::fs::remove_file(&table).unwrap();
     assert_damaged(&refusal(&sample), &sample, &table);
     let report = repaired(&sample);
-    assert_eq!(report.damage, [damage(&sample, &table, Kind::Table("events".to_owned()), true, None)]);
+    assert_eq!(report.damage, [damage(&sample, &table, DamageKind::Table("events".to_owned()), true, None)]);
     let left = sample.left().await;
     assert_eq!((left.records, left.owners, left.expired, left.events()), (SESSIONS, SESSIONS, SESSIONS, 0));
 }
@@ -253,8 +253,11 @@ async fn a_damaged_or_missing_manifest_costs_nothing() {
         let file = file.unwrap_or_else(|| inside(&whole, &manifest(&whole, "v")));
         assert_damaged(&refusal(sample), sample, &sample.path().join(&file));
         let report = repaired(sample);
-        // Whether it listed a table that is gone cannot be told, so it is not said that nothing is lost.
-        assert_eq!(report.damage, [Damage { file, kind: Kind::Manifest, is_refused: true, lost: None }]);
+        // The manifest may have listed a table that is gone, so the report must not say that nothing is lost.
+        assert_eq!(
+            report.damage,
+            [Damage { file, kind: DamageKind::Manifest, is_refused: true, lost: None }]
+        );
         assert_eq!(sample.left().await, Left::all());
     }
 }
@@ -282,7 +285,7 @@ async fn a_damaged_mark_is_told_and_made_anew() {
     assert_eq!(sample.left().await, Left::all(), "it opens");
     flip(&mark, 90);
     let report = repair(sample.path(), |_| {}).unwrap();
-    assert_eq!(report.damage, [damage(&sample, &mark, Kind::Mark, false, Some(0))]);
+    assert_eq!(report.damage, [damage(&sample, &mark, DamageKind::Mark, false, Some(0))]);
     assert_eq!((report.kept, std::fs::read(&mark).unwrap()), (None, whole));
     assert!(checked(&sample).is_sound());
 }
@@ -309,13 +312,13 @@ async fn an_index_that_is_off_is_found_and_mended() {
 async fn a_repair_that_was_cut_short_goes_on() {
     let sample = Sample::write().await;
     let (data, fresh) = (sample.path().join("data"), sample.path().join("data.repairing"));
-    // All was done but the last renaming.
+    // A repair that was cut short just before its last rename.
     std::fs::rename(&data, &fresh).unwrap();
     assert_damaged(&refusal(&sample), &sample, &fresh);
     assert!(!data.exists(), "no empty store is put in its place");
     assert!(repair(sample.path(), |_| {}).unwrap().is_sound());
     assert_eq!(sample.left().await, Left::all());
-    // It was not done, and the old data is still in its place.
+    // A repair that was cut short earlier: the old data is still in its place.
     std::fs::create_dir_all(fresh.join("keyspaces")).unwrap();
     flip(&sample.journal(), 50);
     repaired(&sample);
@@ -332,7 +335,7 @@ async fn data_that_is_gone_is_not_replaced_by_an_empty_store() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_journal_that_nobody_was_promised_may_be_in_any_state() {
+async fn the_unsynced_end_of_a_journal_may_be_in_any_state() {
     let sample = Sample::write().await;
     let mark = sample.path().join("high-water");
     let before = std::fs::read(&mark).unwrap();
@@ -346,7 +349,7 @@ async fn the_end_of_a_journal_that_nobody_was_promised_may_be_in_any_state() {
     }
     std::fs::write(&mark, before).unwrap();
     let whole = std::fs::read(&journal).unwrap();
-    // Any one byte of what was never synced is wrong, and good batches may follow it.
+    // One byte of the unsynced part is wrong, and good batches may follow it.
     let places: Vec<usize> = (promised..end(&whole)).step_by(23).collect();
     assert!(places.len() > 15, "{places:?}");
     for at in places {
@@ -355,7 +358,7 @@ async fn the_end_of_a_journal_that_nobody_was_promised_may_be_in_any_state() {
         std::fs::write(&journal, bytes).unwrap();
         let store = Disk::open(sample.path(), Sync::Os).unwrap();
         assert_eq!(store.tail(session(SESSIONS - 1)).await.unwrap().0, BATCHES);
-        // What is before the byte is there, what is behind it is not.
+        // Writes before the byte are there, writes after it are not.
         let mut claimed = Vec::new();
         for number in 0..3 {
             claimed.push(store.owner(key(number)).await.unwrap().is_some());
@@ -396,7 +399,7 @@ async fn readable(store: &Disk, session: SessionKey) -> usize {
 #[tokio::test]
 async fn events_that_could_not_be_dropped_all_are_all_still_there() {
     let sample = Sample::write_tables().await;
-    // Only noticed when it is read: the store opens.
+    // The store opens; only a read notices the damage.
     flip(&sample.table(5), 50);
     let store = Disk::open(sample.path(), Sync::Os).unwrap();
     let mut hurt = None;
@@ -408,7 +411,7 @@ async fn events_that_could_not_be_dropped_all_are_all_still_there() {
     assert!(count > 0, "some of its events come before the damage");
     assert!(matches!(store.drop_session(session).await, Err(StoreError::Unavailable(_))));
     assert!(matches!(store.restore(session, SavedLog::default()).await, Err(StoreError::Unavailable(_))));
-    // Whatever was left behind by a failed write would be written with the next one.
+    // If the failed write had left changes in the batch, the next write would commit them.
     store.claim(key(1), NodeId::random(), None).await.unwrap();
     assert_eq!(readable(&store, session).await, count);
     assert!(store.owner(session).await.unwrap().is_some());

@@ -1,4 +1,4 @@
-//! A process that has no file descriptor left: the engine fails, and is opened anew when there are some.
+//! Without free file descriptors the engine fails; it is opened anew when some are free again.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{NewEvent, Place, Store};
+use tenure_session::port::store::{EntryPlace, NewEvent, Store};
 use tenure_store::disk::{Disk, Health, Sync};
 
 use super::tools::{ALL, key, noise, until};
@@ -21,17 +21,17 @@ const EVENT_BYTES: usize = 512 << 10;
 
 fn large(number: u64) -> NewEvent {
     let body = noise(number, EVENT_BYTES);
-    NewEvent { stream: StreamId::new(0), body, place: Place::Middle, at: Time(1_000) }
+    NewEvent { stream: StreamId::new(0), body, place: EntryPlace::Middle, at: Time(1_000) }
 }
 
-/// Allows no more descriptors than there are open; returns what was allowed before.
+/// Sets the limit to the number of open descriptors; returns the old limit.
 fn allow_no_more() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(1), maximum: before.maximum }).unwrap();
     before
 }
 
-/// What happens in a process of its own, because all of it has the same descriptors.
+/// Runs in a process of its own, because the limit holds for the whole process.
 async fn run_out_of_descriptors() {
     let folder = TempDir::new().unwrap();
     let store = Disk::open(folder.path(), Sync::Os).unwrap();
@@ -42,7 +42,7 @@ async fn run_out_of_descriptors() {
         acknowledged += 1;
     }
     until("the engine fails", PATIENCE, async || store.health() == Health::Poisoned).await;
-    // It stays as it is as long as there are none, and can be read.
+    // While none is free, the store stays failed and can be read.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(store.health(), Health::Poisoned);
     let holds = async || {

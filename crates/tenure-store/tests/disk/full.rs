@@ -1,6 +1,6 @@
-//! A disk that fills up, for real: a small filesystem in memory, mounted for the test.
+//! A disk that really fills up: a small filesystem in memory, mounted for the test.
 //!
-//! Mounting needs the rights for it. Without them these tests fail and say so.
+//! Mounting needs permission. Without it these tests fail and say so.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,15 +13,15 @@ use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Grade, Keep, NewEvent, Place, RecordKey, SavedLog, Space, Store, StoreError,
+    EntryPlace, Epoch, Expected, Grade, Keep, NewEvent, RecordKey, SavedLog, Space, Store, StoreError,
 };
-use tenure_store::disk::{Disk, Health, Options};
+use tenure_store::disk::{Disk, DiskOptions, Health};
 
 use super::tools::{ALL, event, files, key, noise, until};
 
 const SECONDS: Duration = Duration::from_secs(60);
 
-/// A filesystem of a few megabytes; gone when dropped, also by a panic.
+/// A filesystem of a few megabytes; unmounted when dropped, also by a panic.
 struct Small {
     folder: TempDir,
 }
@@ -44,7 +44,7 @@ impl Small {
         self.folder.path().join("store")
     }
 
-    /// Puts a file there that takes room.
+    /// Writes a file that takes up space.
     fn ballast(&self, mib: usize) -> PathBuf {
         let path = self.folder.path().join("ballast");
         std::fs::write(&path, vec![1; mib << 20]).unwrap();
@@ -53,7 +53,7 @@ impl Small {
 }
 
 impl Small {
-    /// Puts a file there that takes all room there is.
+    /// Writes a file that takes up all free space.
     fn ballast_to_the_last_byte(&self) -> PathBuf {
         let path = self.folder.path().join("ballast");
         let mut file = std::fs::File::create(&path).unwrap();
@@ -66,7 +66,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Lazily, because a panic may leave a store open in it.
+        // A lazy unmount, because a panic may leave a store open in it.
         let unmounted = Command::new("umount").arg("-l").arg(self.folder.path()).status();
         if !std::thread::panicking() {
             assert!(unmounted.unwrap().success());
@@ -76,10 +76,10 @@ impl Drop for Small {
 
 fn large(number: u64) -> NewEvent {
     let body = noise(number, 16 << 10);
-    NewEvent { stream: StreamId::new(0), body, place: Place::Middle, at: Time(1_000) }
+    NewEvent { stream: StreamId::new(0), body, place: EntryPlace::Middle, at: Time(1_000) }
 }
 
-/// Appends until it is refused; says how many were taken, and why no more.
+/// Appends until the store refuses; returns how many it took, and the error.
 async fn fill(store: &Disk, session: SessionKey, epoch: Epoch, from: u64) -> (u64, StoreError) {
     let mut count = from;
     loop {
@@ -109,7 +109,7 @@ async fn claims(store: &Disk, sessions: u8) -> Vec<Epoch> {
     epochs
 }
 
-/// Fills a store by many writers at once until all are refused.
+/// Fills a store with many concurrent writers until all are refused.
 async fn fill_by_many(store: &Arc<Disk>, epochs: &[Epoch], from: &[u64]) -> Vec<(u64, StoreError)> {
     let mut writers = Vec::new();
     for (session, (epoch, from)) in (0..).zip(epochs.iter().copied().zip(from.iter().copied())) {
@@ -124,7 +124,7 @@ async fn fill_by_many(store: &Arc<Disk>, epochs: &[Epoch], from: &[u64]) -> Vec<
 }
 
 fn open(folder: &Path, reserve_bytes: Option<u64>) -> Disk {
-    Disk::open_with(folder, Options { reserve_bytes, ..Options::default() }).unwrap()
+    Disk::open_with(folder, DiskOptions { reserve_bytes, ..DiskOptions::default() }).unwrap()
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
     assert_eq!((store.health(), store.trouble()), (Health::Ok, None));
 
     let ballast = small.ballast(40);
-    // Whatever the engine brings into order after a refusal makes room again, until there is nothing left to be done.
+    // The engine may free space after a refusal, so fill until it has nothing left to free.
     let mut from = [0; 16].to_vec();
     let taken = loop {
         let taken = fill_by_many(&store, &epochs, &from).await;
@@ -157,7 +157,7 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
     assert!(trouble.what.starts_with("the disk is full: "), "{trouble:?}");
     assert_eq!(trouble.grade, Grade::Degraded);
 
-    // What grows is refused, and says so before it would say anything else that is not true.
+    // Writes that grow the store are refused with `Full`, but a conflict is still reported as one.
     let full = StoreError::Full;
     assert_eq!(store.put(fresh, value.clone(), Expected::Absent, None).await, Err(full.clone()));
     let longer = Bytes::from_static(b"thirteen byte");
@@ -166,9 +166,9 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
     assert_eq!(store.restore(key(50), SavedLog::default()).await, Err(full));
     let conflict = store.put(old, value.clone(), Expected::Absent, None).await;
     assert_eq!(conflict, Err(StoreError::Conflict { current: Some(version) }));
-    // A session that is there can be woken: nothing grows by that.
+    // An existing session can be woken, because that does not grow the store.
     store.claim(key(3), NodeId::random(), Some(epochs[3])).await.expect("a claim of what is owned already");
-    // What does not grow is written, what removes is done, and everything can be read.
+    // Writes that do not grow the store and removals work, and everything can be read.
     let version = store.put(old, value.clone(), Expected::Version(version), None).await.unwrap();
     assert_eq!(store.get(old).await.unwrap().unwrap().value, value);
     store.delete(old, version).await.unwrap();
@@ -205,7 +205,7 @@ async fn a_disk_that_is_full_for_real_stops_writes_until_there_is_room_and_loses
     let trouble = store.trouble().unwrap();
     assert!(trouble.what.starts_with("the engine failed to write"), "{trouble:?}");
     assert_eq!(trouble.grade, Grade::Degraded, "it comes back by itself");
-    // Reads work, and writes are refused, as long as there is no room.
+    // While there is no room, reads work and writes are refused.
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(store.health(), Health::Poisoned);
     for (session, (count, _)) in (0..).zip(&taken) {
@@ -224,7 +224,7 @@ async fn a_disk_that_is_full_for_real_stops_writes_until_there_is_room_and_loses
         assert!(found <= count + 1, "one was in doubt, not {}", found - count);
         held.push(found);
     }
-    // Owners are who they were.
+    // The owners are unchanged.
     store.append(key(0), epochs[0], vec![large(held[0])]).await.unwrap();
     drop(store);
     let store = open(&small.store(), Some(0));
@@ -245,13 +245,13 @@ async fn a_disk_that_others_fill_to_the_last_byte_is_got_over_when_there_is_room
     store.append(key(0), epochs[0], vec![large(0)]).await.unwrap();
 
     let ballast = small.ballast_to_the_last_byte();
-    // Removing costs room in the journal too. Whether it is refused or fails, the store gets over it.
+    // A removal needs journal space too. Whether it is refused or fails, the store recovers.
     let mut outcomes = Vec::new();
     for (number, version) in (0..).zip(&versions) {
         outcomes.push(store.delete(gone(number), *version).await);
     }
     assert!(outcomes.last().unwrap().is_err(), "{outcomes:?}");
-    // What the engine does by itself needs room too, and it has time for that.
+    // The engine needs space for its own work too; give it time to try.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(assert_holds(&store, key(0), 1).await, 1, "reads work");
 
@@ -290,12 +290,13 @@ async fn a_store_that_was_full_for_a_while_makes_room_by_what_it_removes() {
     let store = Arc::new(open(&small.store(), None));
     let mut version = store.put(same, value.clone(), Expected::Absent, None).await.unwrap();
     let (epochs, taken) = filled(&store).await;
-    // What does not grow takes room in the journal too, so that the store is full for certain, and writes out what it has.
+    // Writes that do not grow the store need journal space too, so the store surely becomes full and writes its memory
+    // into tables.
     while store.health() == Health::Ok {
         version = store.put(same, value.clone(), Expected::Version(version), None).await.unwrap();
     }
-    // All that the store was given is in tables then, and in the journal too, which the engine keeps. It may have found room
-    // again by writing some of it.
+    // Now all data is in tables, and also in the journal, which the engine keeps. Writing some of it may have freed
+    // space.
     let written: u64 = taken.iter().map(|(count, _)| count * (16 << 10)).sum();
     let is_written = async || tables(&small.store()) >= written || store.health() == Health::Ok;
     until("all of it is in tables", SECONDS, is_written).await;
@@ -310,7 +311,7 @@ async fn filled(store: &Arc<Disk>) -> (Vec<Epoch>, Vec<(u64, StoreError)>) {
     (epochs, taken)
 }
 
-/// What all tables take.
+/// The bytes of all tables.
 fn tables(store: &Path) -> u64 {
     let is_table = |path: &Path| path.parent().is_some_and(|folder| folder.ends_with("tables"));
     // A file may go between two looks.
@@ -318,12 +319,12 @@ fn tables(store: &Path) -> u64 {
     files(store, is_table).iter().map(length).sum()
 }
 
-/// Removes all sessions but the first, and writes to that one again.
+/// Removes all sessions but the first, and checks that the first can be written to again.
 async fn assert_makes_room(store: &Disk, epochs: &[Epoch], taken: &[(u64, StoreError)]) {
     for session in 1..8 {
         store.drop_session(key(session)).await.unwrap();
     }
-    // While the engine merges what is left it needs room of its own, so it may say once more that it is full.
+    // The engine needs space to merge the rest, so the store may be full once more.
     let next = AtomicU64::new(taken[0].0);
     until("a megabyte can be written", Duration::from_secs(30), async || {
         let number = next.load(Ordering::Relaxed);

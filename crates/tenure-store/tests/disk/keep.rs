@@ -1,4 +1,4 @@
-//! The contract, and what must survive a close and a kill.
+//! The disk engine keeps the contract, and its data survives a close and a kill.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,9 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, Keep, NewEvent, Place, RecordKey, Space, Store, StoreError};
+use tenure_session::port::store::{
+    EntryPlace, Expected, Keep, NewEvent, RecordKey, Space, Store, StoreError,
+};
 use tenure_store::disk::{Disk, DiskError, Sync, check};
 use tenure_testkit::faulty::Faulty;
 use tenure_testkit::store_contract;
@@ -72,7 +74,7 @@ async fn everything_is_there_after_a_close_and_numbers_go_on() {
     assert_eq!(stretch.trimmed, positions[0], "the gap is still known");
     let more = store.append(session, epoch, vec![event(0, "e")]).await.unwrap();
     assert!(more[0] > positions[3]);
-    // Counted anew, the log is what it was.
+    // A new count gives the same log.
     let keep = Keep { events: 2, bytes: usize::MAX, since: Time(0) };
     assert_eq!(store.trim(session, keep).await.unwrap().events, 2);
     assert_eq!(bodies(&store, session, 0).await, ["d", "e"]);
@@ -90,7 +92,7 @@ async fn a_stream_that_was_trimmed_away_is_known_after_a_close_in_a_backup_and_t
         let epoch = store.claim(session, node, None).await.unwrap();
         let mut last = Position::START;
         for stream in 1..=100 {
-            let end = NewEvent { place: Place::End, ..event(stream, "b") };
+            let end = NewEvent { place: EntryPlace::End, ..event(stream, "b") };
             last = store.append(session, epoch, vec![event(stream, "a"), end]).await.unwrap()[1];
         }
         let kept = store.trim(session, Keep { events: 0, bytes: usize::MAX, since: Time(0) }).await.unwrap();
@@ -100,7 +102,7 @@ async fn a_stream_that_was_trimmed_away_is_known_after_a_close_in_a_backup_and_t
     for folder in [&folder, &copy] {
         let report = check(folder.path(), |_| {}).unwrap();
         assert!(report.is_sound(), "{report:?}");
-        // The owner, and one entry for all streams together.
+        // The owner, and one entry for all streams.
         assert_eq!((report.totals.events, report.totals.bytes), (0, 16 + 16 + 28 + 16));
         let store = Disk::open(folder.path(), Sync::Os).unwrap();
         for stream in [1, 50, 100] {
@@ -131,7 +133,7 @@ async fn a_store_that_is_closed_says_so() {
 
 const CHILD: &str = "TENURE_TEST_STORE_CHILD";
 
-/// What the process does that is killed below.
+/// Runs in the process that is killed below.
 async fn write_until_killed(folder: &Path) {
     let store = Arc::new(Disk::open(folder, Sync::Os).unwrap());
     let mut writers = tokio::task::JoinSet::new();
@@ -143,7 +145,7 @@ async fn write_until_killed(folder: &Path) {
             let mut n = bodies(&store, key(session), 0).await.len();
             loop {
                 store.append(key(session), epoch, vec![event(0, &n.to_string())]).await.unwrap();
-                // Only what was acknowledged is printed.
+                // Printed only after the acknowledgement.
                 println!("acked {session} {n}");
                 n += 1;
             }
@@ -154,7 +156,7 @@ async fn write_until_killed(folder: &Path) {
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_by_a_kill() {
-    // The same test in another process is the one that writes and is killed.
+    // The test starts itself as another process, which writes and is killed.
     if let Ok(folder) = std::env::var(CHILD) {
         return write_until_killed(Path::new(&folder)).await;
     }
@@ -201,7 +203,7 @@ async fn a_new_store_is_for_its_owner_alone() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_finds_what_was_written_instead() {
+async fn a_refused_writer_finds_the_write_that_won() {
     let folder = TempDir::new().unwrap();
     let store = Arc::new(Disk::open(folder.path(), Sync::Os).unwrap());
     for round in 0..200u8 {
@@ -231,7 +233,7 @@ async fn a_process_that_loses_all_it_wrote_is_not_followed_by_the_same_numbers()
         store.claim(key(1), NodeId::random(), expected).await.unwrap()
     };
     let first = claim().await;
-    // Opened and left without a write, as if all of them had been lost.
+    // Opened and closed without a write, as if all writes had been lost.
     drop(Disk::open(folder.path(), Sync::Os).unwrap());
     let third = claim().await;
     assert!(

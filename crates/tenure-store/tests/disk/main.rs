@@ -1,4 +1,4 @@
-//! The disk engine: the contract, and what must survive a close, a kill, a full disk, a damaged file and a
+//! The disk engine: it keeps the contract, and its data survives a close, a kill, a full disk, a damaged file and a
 //! loss of power.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]

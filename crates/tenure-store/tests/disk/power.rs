@@ -1,8 +1,8 @@
 //! A loss of power: everything since the last sync is gone.
 //!
-//! A process writes under a library that keeps a shadow of the store with only what was synced (`power/shim.c`
-//! says how). It is killed at some moment, and the shadow is what the power would have left. The next round goes
-//! on with that.
+//! A process writes with a preloaded library that keeps a shadow of the store with only the synced data (`power/shim.c`
+//! says how). It is killed at some moment, and the shadow is what a loss of power would have left. The next round
+//! continues with the shadow.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const SESSIONS: u8 = 4;
 /// How long a round may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Compiles the library. Whoever compiles Rust has a C compiler.
+/// Compiles the library. A machine that compiles Rust has a C compiler.
 fn shim(folder: &Path) -> PathBuf {
     let library = folder.join("shim.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/power/shim.c");
@@ -39,7 +39,7 @@ fn shim(folder: &Path) -> PathBuf {
     library
 }
 
-/// What the process does that is killed. Only what was acknowledged is printed.
+/// Runs in the process that is killed. It prints a write only after the acknowledgement.
 async fn write_until_killed(folder: &Path, sync: Sync) {
     let store = Arc::new(Disk::open(folder, sync).unwrap());
     let mut writers = tokio::task::JoinSet::new();
@@ -52,7 +52,7 @@ async fn write_until_killed(folder: &Path, sync: Sync) {
             let kept = store.get(record).await.unwrap();
             let mut expected = kept.map_or(Expected::Absent, |kept| Expected::Version(kept.version));
             let mut count = bodies(&store, key(session), 0).await.len();
-            // Not as fast as it can: the next process has to read all of it again.
+            // Not as fast as possible, because the next process must read all of it again.
             let mut pace = tokio::time::interval(Duration::from_millis(3));
             loop {
                 pace.tick().await;
@@ -65,7 +65,7 @@ async fn write_until_killed(folder: &Path, sync: Sync) {
             }
         });
     }
-    // Others come and go, often enough that the engine writes tables and merges them.
+    // Other sessions come and go, often enough that the engine writes tables and merges them.
     writers.spawn(async move {
         for session in 100..103 {
             store.drop_session(key(session)).await.unwrap();
@@ -77,10 +77,10 @@ async fn write_until_killed(folder: &Path, sync: Sync) {
     writers.join_all().await;
 }
 
-/// What was acknowledged of each session: events and count.
+/// The acknowledged events and count of each session.
 type Acked = [[usize; 2]; SESSIONS as usize];
 
-/// Runs the process on a store until it has acknowledged so much, and some more may be said, and kills it.
+/// Runs the process on a store until it has acknowledged enough writes, and then kills it.
 fn run(
     test: &str,
     (library, store, shadow): (&Path, &Path, &Path),
@@ -124,7 +124,7 @@ fn run(
     acked
 }
 
-/// Reads a store, and says how many acknowledged writes it lacks. What it has must be in order.
+/// Reads a store, and returns how many acknowledged writes are missing. The others must be in order.
 async fn lacking(store: &Path, acked: &Acked) -> usize {
     let store = Disk::open(store, Sync::Os).unwrap();
     let mut lacking = 0;
@@ -140,10 +140,10 @@ async fn lacking(store: &Path, acked: &Acked) -> usize {
     lacking
 }
 
-/// Whether a table of events is there for good: the list of tables that names it is durable too.
+/// Whether a table of events is durable, with the manifest that lists it.
 fn has_tables(store: &Path) -> bool {
     let current = std::fs::read(store.join("data/keyspaces/5/current")).unwrap_or_default();
-    // The first list, number 0, is empty.
+    // The first manifest, number 0, is empty.
     current.first().is_some_and(|number| *number > 0)
 }
 
@@ -171,7 +171,7 @@ async fn nothing_acknowledged_is_lost_with_the_power_if_writes_wait_for_the_disk
     let test = "power::nothing_acknowledged_is_lost_with_the_power_if_writes_wait_for_the_disk";
     for round in 1..=4 {
         let shadow = folder.path().join(round.to_string());
-        // The first round is long enough for tables, the others end anywhere, also soon after opening.
+        // The first round is long enough for tables; the others end at any moment, also soon after opening.
         let is_enough = || round > 1 || has_tables(&shadow);
         let acks = 1 + seed % 500;
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1) >> 7;

@@ -1,4 +1,4 @@
-//! What a store keeps is for its owner alone, whatever folder it is in and whichever of its files is made when.
+//! Only the owner can read a store, in every kind of folder and whenever a file is made.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{NewEvent, Place, Store};
+use tenure_session::port::store::{EntryPlace, NewEvent, Store};
 use tenure_store::disk::{Disk, Sync, check, repair};
 
 use super::sample::{Sample, flip};
@@ -36,12 +36,12 @@ fn everything(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What others have any right to.
+/// The paths to which other users have any permission.
 fn open_to_others(folder: &Path) -> Vec<PathBuf> {
     everything(folder).into_iter().filter(|path| mode(path) & 0o077 != 0).collect()
 }
 
-/// A folder as `mkdir` and service managers make it.
+/// A folder with the permissions that `mkdir` and service managers give.
 fn wide_folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     set(folder.path(), 0o755);
@@ -78,10 +78,10 @@ async fn files_that_are_made_later_are_for_the_owner_alone() {
     };
     let journals = made(".jnl");
     let epoch = store.claim(key(1), NodeId::random(), None).await.unwrap();
-    // More than the engine keeps in memory, so that tables are made, and more than it leaves in a journal.
+    // More than the engine keeps in memory or in one journal, so that it makes tables and another journal.
     for number in 0..100 {
         let (stream, body) = (StreamId::new(0), noise(number, 1 << 20));
-        let event = NewEvent { stream, body, place: Place::Middle, at: Time(1) };
+        let event = NewEvent { stream, body, place: EntryPlace::Middle, at: Time(1) };
         store.append(key(1), epoch, vec![event]).await.unwrap();
     }
     until("tables are made", Duration::from_secs(60), async || made("/tables/") > 0).await;
@@ -129,7 +129,7 @@ async fn a_check_tells_what_others_can_read_and_a_repair_closes_it() {
     assert!(told.is_sound(), "it is no damage");
     assert_eq!(told.exposed, [sample.path().to_owned()]);
     assert_eq!(mode(sample.path()), 0o755, "a check changes nothing");
-    // Beside other things it is the parts of the store that are told.
+    // In a folder with other files, the report names the parts of the store.
     std::fs::write(sample.path().join("notes.txt"), "not ours").unwrap();
     let mut told = check(sample.path(), |_| {}).unwrap().exposed;
     told.sort_unstable();

@@ -1,4 +1,4 @@
-//! A store with known content, ways to damage it, and what is left of it.
+//! A store with known content, ways to damage it, and a way to count what is left.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, NewEvent, Place, RecordKey, Space, Store};
+use tenure_session::port::store::{EntryPlace, Expected, NewEvent, RecordKey, Space, Store};
 use tenure_store::disk::{Disk, Sync};
 
 use super::tools::{ALL, copy, files, noise};
@@ -46,11 +46,11 @@ impl Sample {
             let deadline = Some(Time(number as u64));
             store.put(key, record(number), Expected::Absent, deadline).await.unwrap();
         }
-        // Event by event through all sessions, so that a stretch of the journal is a bit of each.
+        // One event of every session in turn, so that a stretch of the journal has events of all sessions.
         for event in 0..EVENTS {
             for (number, epoch) in epochs.iter().enumerate() {
                 let (stream, body) = (StreamId::new(0), body(number, event));
-                let event = NewEvent { stream, body, place: Place::Middle, at: Time(9) };
+                let event = NewEvent { stream, body, place: EntryPlace::Middle, at: Time(9) };
                 store.append(session(number), *epoch, vec![event]).await.unwrap();
             }
         }
@@ -58,10 +58,10 @@ impl Sample {
         Self::of(folder)
     }
 
-    /// Whatever was written into a folder.
+    /// Takes the store in a folder as a sample.
     pub(crate) fn of(folder: TempDir) -> Self {
         let sample = Self { folder };
-        // What the engine only reserved would make every copy and every look slow.
+        // The reserved space of the engine would make every copy and every read slow.
         let journal = std::fs::OpenOptions::new().read(true).write(true).open(sample.journal()).unwrap();
         let mut written = Vec::new();
         (&journal).take(4 << 20).read_to_end(&mut written).unwrap();
@@ -116,7 +116,7 @@ impl Sample {
         Self { folder }
     }
 
-    /// Opens the store and reads everything that should be there; what is there must be right.
+    /// Opens the store and reads everything; entries that are there must be right.
     pub(crate) async fn left(&self) -> Left {
         let store = Disk::open(self.path(), Sync::Os).unwrap();
         let mut left = Left::default();
@@ -148,7 +148,7 @@ pub(crate) struct Left {
     pub(crate) owners: usize,
     /// By session.
     pub(crate) events: Vec<usize>,
-    /// Records that the index of deadlines leads to.
+    /// Records that the index of deadlines finds.
     pub(crate) expired: usize,
 }
 
@@ -168,7 +168,7 @@ impl Left {
     }
 }
 
-/// Where what was written to a file ends, and what was only reserved begins.
+/// The offset at which the written bytes of a file end and the reserved space begins.
 pub(crate) fn end(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
 }

@@ -1,6 +1,6 @@
-//! Room comes back after much was removed, without anybody asking for it.
+//! The store frees disk space by itself after many removals.
 //!
-//! What counts is what the folder takes on the disk: the engine reserves more for its journal than it uses.
+//! The tests measure allocated blocks, because the engine reserves more for its journal than it uses.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Keep, NewEvent, Place, Store};
+use tenure_session::port::store::{EntryPlace, Keep, NewEvent, Store};
 use tenure_store::disk::{Disk, Sync};
 
 use super::tools::{ALL, bodies, files, key, noise, until};
 
-/// What a folder takes on the disk, not what its files claim to be long.
+/// The disk space of a folder, not the sum of its file lengths.
 fn taken(folder: &Path) -> u64 {
     // A file may go between two looks.
     let blocks = |path: &PathBuf| std::fs::metadata(path).map_or(0, |data| data.blocks());
@@ -24,7 +24,7 @@ fn taken(folder: &Path) -> u64 {
 /// Ten events of 4000 bytes that cannot be compressed.
 fn ten(number: u64) -> Vec<NewEvent> {
     let body = noise(number, 4000);
-    let event = NewEvent { stream: StreamId::new(0), body, place: Place::Middle, at: Time(1) };
+    let event = NewEvent { stream: StreamId::new(0), body, place: EntryPlace::Middle, at: Time(1) };
     vec![event; 10]
 }
 
@@ -39,7 +39,7 @@ async fn room_comes_back_after_most_sessions_are_gone() {
         }
     }
     let before = taken(folder.path());
-    // A little less than was written: the engine may have packed some of it already.
+    // A little less than was written, because the engine may have compressed some of it already.
     assert!(before > 90 << 20, "{before} bytes on disk for 100 MB of events");
     for session in 0..90 {
         store.drop_session(key(session)).await.unwrap();
@@ -48,7 +48,7 @@ async fn room_comes_back_after_most_sessions_are_gone() {
     for session in 90..95 {
         assert_eq!(store.trim(key(session), keep).await.unwrap().events, 10);
     }
-    // What is left is 5 MB of events and the part of the journal that the engine does not let go of.
+    // 5 MB of events are left, and the part of the journal that the engine keeps.
     until("room comes back", Duration::from_secs(60), async || taken(folder.path()) < 60 << 20).await;
     for session in 0..90 {
         assert_eq!(bodies(&store, key(session), 0).await.len(), 0);

@@ -1,4 +1,4 @@
-//! What the tests of the disk engine share: keys, events, folders, and looking at what a store holds.
+//! Shared by the tests of the disk engine: keys, events, folders, and reading a store.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{NewEvent, Place, ReadLimit, Store};
+use tenure_session::port::store::{EntryPlace, NewEvent, ReadLimit, Store};
 use tenure_store::disk::Disk;
 
 pub(crate) const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 
 pub(crate) fn event(stream: u32, body: &str) -> NewEvent {
     let body = Bytes::copy_from_slice(body.as_bytes());
-    NewEvent { stream: StreamId::new(stream), body, place: Place::Middle, at: Time(1_000) }
+    NewEvent { stream: StreamId::new(stream), body, place: EntryPlace::Middle, at: Time(1_000) }
 }
 
 pub(crate) fn key(number: u8) -> SessionKey {
@@ -40,7 +40,7 @@ pub(crate) fn noise(number: u64, length: usize) -> Bytes {
     bytes.into()
 }
 
-/// Asks again and again until the answer is yes, or fails.
+/// Asks until the answer is yes; fails after the deadline.
 pub(crate) async fn until(what: &str, deadline: Duration, mut is: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !is().await {

@@ -1,4 +1,4 @@
-//! What is kept no longer: too many events, too many bytes, too old.
+//! Events that are no longer kept: too many, too many bytes, or too old.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ async fn a_stream_keeps_its_newest_events_and_no_more_than_it_may() {
     for engine in engines {
         let mut first = None;
         for n in 0..100 {
-            // From time to time one that has to count what is there.
+            // From time to time a new store, which must count the existing events.
             let store = RmcpStore::new(engine.clone()).with_max_events(16);
             for step in 0..7 {
                 let id = store.store_event("s", &said(&format!("{}", 7 * n + step))).await.unwrap();

@@ -26,7 +26,7 @@ async fn a_replay_that_fails_ends_early_and_is_taken_up_where_it_ended() {
     let mut seen = vec![ids[0].clone()];
     while let Some(event) = replay.next().await {
         seen.push(event.event_id.unwrap());
-        // What is read already still comes; the next read fails.
+        // Events that were read already still come; the next read fails.
         engine.set_broken(true);
     }
     assert!(replay.next().await.is_none());
@@ -49,7 +49,7 @@ async fn a_failed_trim_fails_no_write() {
     assert_eq!(texts_after(&store, &first).await, ["1", "2", "3", "4"]);
 }
 
-/// Lets a stream expire and come back while one call to the engine fails, whichever.
+/// Lets a stream expire and come back while one call to the engine fails, for every such call.
 #[tokio::test(start_paused = true)]
 async fn whichever_call_fails_nothing_acknowledged_is_lost_and_nothing_stays_for_ever() {
     for failing in 0..64 {
@@ -63,7 +63,7 @@ async fn whichever_call_fails_nothing_acknowledged_is_lost_and_nothing_stays_for
         for round in 0..3 {
             let mut ids = Vec::new();
             for stream in ["s", "s", "t", "s"] {
-                // A second try, as a client that calls again would make.
+                // A second try, like a client that calls again.
                 for _ in 0..2 {
                     if let Ok(id) = store.store_event(stream, &said(stream)).await {
                         ids.push((stream, id));
@@ -79,7 +79,7 @@ async fn whichever_call_fails_nothing_acknowledged_is_lost_and_nothing_stays_for
             }
             tokio::time::advance(Duration::from_secs(90 * 60)).await;
         }
-        // Twice, because the first may be the one that fails.
+        // Twice, because the first call may be the one that fails.
         for _ in 0..2 {
             store.store("last", &state("ada")).await.ok();
             tokio::time::advance(Duration::from_secs(60)).await;

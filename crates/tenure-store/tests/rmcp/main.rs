@@ -1,5 +1,5 @@
-//! rmcp's stores on our engines: what rmcp's traits ask for, on memory and on disk, across a restart, against
-//! other writers, past the bounds and through failing calls.
+//! rmcp's stores on our engines: the contract of rmcp's traits, in memory and on disk, across a restart, with
+//! concurrent writers, beyond the bounds and with failing calls.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -26,7 +26,7 @@ use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_store::rmcp::{RmcpStore, RmcpStoreError};
 
-/// One store of each kind; the folder goes when the test is done.
+/// One store of each kind; the folder is removed when the test is done.
 fn engines() -> (TempDir, [Arc<dyn Store>; 2]) {
     let folder = TempDir::new().unwrap();
     let disk = Disk::open(folder.path(), Sync::Os).unwrap();
@@ -44,7 +44,7 @@ fn text(event: &ServerSseMessage) -> String {
     message["params"]["text"].as_str().expect("a text").to_owned()
 }
 
-/// The ids and texts of what is replayed after an event.
+/// The ids and texts of the events that are replayed after an event.
 async fn after(store: &RmcpStore, id: &str) -> Vec<(String, String)> {
     let events: Vec<_> = store.replay_events_after(id).await.unwrap().collect().await;
     events.into_iter().map(|event| (event.event_id.clone().unwrap(), text(&event))).collect()
@@ -139,7 +139,7 @@ async fn a_replay_has_the_later_events_of_its_stream_with_their_ids() {
     for engine in engines {
         let store = RmcpStore::new(engine);
         let mut ids = Vec::new();
-        // More than is read at once, between those of another stream.
+        // More events than one read, interleaved with those of another stream.
         for n in 0..600 {
             ids.push(store.store_event("one", &said(&format!("one {n}"))).await.unwrap());
             ids.push(store.store_event("two", &said(&format!("two {n}"))).await.unwrap());

@@ -1,4 +1,4 @@
-//! Byte bounds and byte counts: the same with a sealed store as with a plain one.
+//! Byte bounds and byte counts are the same with a sealed store as with a plain one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, Keep, Kept, Place, ReadLimit, RecordKey, Store};
+use tenure_session::port::store::{EntryPlace, Expected, Keep, KeptEvents, ReadLimit, RecordKey, Store};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_store::sealed::Sealed;
@@ -27,8 +27,8 @@ proptest! {
         let same: Result<(), TestCaseError> = runtime.block_on(async {
             let plain: Shared = Arc::new(Memory::new());
             let sealed: Shared = Arc::new(Sealed::open(Arc::new(Memory::new()), fresh_keys()).await.unwrap());
-            let batch: Vec<_> =
-                bodies.iter().map(|(stream, length)| event(*stream, &vec![b'x'; *length], Place::Middle)).collect();
+            let middle = |(stream, length): &(u32, usize)| event(*stream, &vec![b'x'; *length], EntryPlace::Middle);
+            let batch: Vec<_> = bodies.iter().map(middle).collect();
             for store in [&plain, &sealed] {
                 let epoch = store.claim(key(1), NODE, None).await.unwrap();
                 store.append(key(1), epoch, batch.clone()).await.unwrap();
@@ -53,8 +53,8 @@ proptest! {
 async fn a_long_stream_is_read_and_trimmed_exactly() {
     let store = Sealed::open(Arc::new(Memory::new()), fresh_keys()).await.unwrap();
     let epoch = store.claim(key(1), NODE, None).await.unwrap();
-    // More than are read from the engine at once, and of one byte, the worst there is to count.
-    let batch: Vec<_> = (0..3_000).map(|_| event(0, b"x", Place::Middle)).collect();
+    // More events than one read from the engine, of one byte each: the overhead is largest then.
+    let batch: Vec<_> = (0..3_000).map(|_| event(0, b"x", EntryPlace::Middle)).collect();
     let positions = store.append(key(1), epoch, batch).await.unwrap();
     for (events, bytes) in [(2_500, usize::MAX), (usize::MAX, 2_500), (2_500, 2_500), (2_048, 9_999)] {
         let limit = ReadLimit { events, bytes };
@@ -65,7 +65,8 @@ async fn a_long_stream_is_read_and_trimmed_exactly() {
     let all = store.read(key(1), StreamId::new(0), positions[9], ALL).await.unwrap();
     assert_eq!(all.events.len(), 2_990);
     let keep = Keep { events: usize::MAX, bytes: 1_234, since: Time(0) };
-    let kept = Kept { events: 1_234, bytes: 1_234, oldest: Some(Time(1_000)), trimmed: positions[1_765] };
+    let kept =
+        KeptEvents { events: 1_234, bytes: 1_234, oldest: Some(Time(1_000)), trimmed: positions[1_765] };
     assert_eq!(store.trim(key(1), keep).await, Ok(kept));
     assert_eq!(store.survey(key(1)).await.unwrap().kept, kept);
 }
@@ -78,9 +79,9 @@ async fn a_stretch_that_is_read_while_its_stream_is_trimmed_has_no_hole() {
     let writer = {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
-            // More are forgotten at once than are read from the engine at once.
+            // A trim removes more events than one read from the engine.
             for _ in 0..25 {
-                let batch = (0..1_500).map(|_| event(0, b"news", Place::Middle));
+                let batch = (0..1_500).map(|_| event(0, b"news", EntryPlace::Middle));
                 store.append(key(1), epoch, batch.collect()).await.unwrap();
                 let keep = Keep { events: 2_500, bytes: usize::MAX, since: Time(0) };
                 store.trim(key(1), keep).await.unwrap();

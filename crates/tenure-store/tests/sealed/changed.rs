@@ -1,11 +1,11 @@
-//! What somebody changed or moved beneath a sealed store does not open, and what nobody touched does.
+//! A value that was changed or moved in the engine under a sealed store does not open; an untouched one does.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Expected, Place, RecordKey, SavedLog, SavedStream, Space, Store};
+use tenure_session::port::store::{EntryPlace, Expected, RecordKey, SavedLog, SavedStream, Space, Store};
 use tenure_store::copy::save_log;
 use tenure_store::memory::Memory;
 use tenure_store::sealed::Sealed;
@@ -18,10 +18,10 @@ async fn with_a_log() -> (Sealed, Shared, SavedLog) {
     let store = Sealed::open(Arc::clone(&inner), fresh_keys()).await.unwrap();
     let epoch = store.claim(key(1), NODE, None).await.unwrap();
     let batch = vec![
-        event(0, b"first", Place::Middle),
-        event(1, b"first", Place::Middle),
-        event(1, b"note", Place::Note),
-        event(2, b"", Place::End),
+        event(0, b"first", EntryPlace::Middle),
+        event(1, b"first", EntryPlace::Middle),
+        event(1, b"note", EntryPlace::Note),
+        event(2, b"", EntryPlace::End),
     ];
     store.append(key(1), epoch, batch).await.unwrap();
     let log = save_log(inner.as_ref(), key(1)).await.unwrap();
@@ -32,7 +32,7 @@ async fn with_a_log() -> (Sealed, Shared, SavedLog) {
 async fn an_end_without_a_message_comes_back_without_one() {
     let (store, _, log) = with_a_log().await;
     let end = store.read(key(1), StreamId::new(2), Position::START, ALL).await.unwrap().events;
-    assert_eq!((&end[0].body[..], end[0].place), (&b""[..], Place::End));
+    assert_eq!((&end[0].body[..], end[0].place), (&b""[..], EntryPlace::End));
     assert_eq!(log.streams[2].events[0].body.len(), 45, "it is sealed like everything else");
 }
 
@@ -52,8 +52,8 @@ async fn what_was_changed_or_moved_does_not_open() {
         ("a note as an event", |streams| {
             streams[1].events[0].body = streams[1].note.clone().unwrap();
         }),
-        ("a message made the last", |streams| streams[0].events[0].place = Place::End),
-        ("an end made a message", |streams| streams[2].events[0].place = Place::Middle),
+        ("a message made the last", |streams| streams[0].events[0].place = EntryPlace::End),
+        ("an end made a message", |streams| streams[2].events[0].place = EntryPlace::Middle),
         ("another time", |streams| streams[0].events[0].at = Time(2_000)),
     ];
     for (what, change) in changes {
@@ -67,13 +67,13 @@ async fn what_was_changed_or_moved_does_not_open() {
         );
         assert!(text.contains(&key(1).label()), "{what}: {text}");
     }
-    // The same log, untouched, in another session.
+    // The unchanged log in another session.
     let (store, inner, log) = with_a_log().await;
     assert_eq!(save_log(&store, key(1)).await.unwrap().streams.len(), 3);
     inner.restore(key(2), log.clone()).await.unwrap();
     let text = unavailable(store.read(key(2), StreamId::new(0), Position::START, ALL).await);
     assert!(text.contains("was changed"), "{text}");
-    // An event as a note, and a note of another stream.
+    // An event as a note, and the note of another stream.
     for (from, to) in [(0, 1), (1, 0)] {
         let mut moved = log.clone();
         moved.streams[to].note = match from {
@@ -103,7 +103,7 @@ async fn a_record_opens_only_where_it_was_put() {
         assert!(unavailable(listed).contains("was changed"));
     }
     assert_eq!(store.get(here).await.unwrap().unwrap().value, &b"mine"[..]);
-    // Nor with another deadline, which would let it live on.
+    // Nor with another deadline, which would keep it longer.
     inner.put(here, sealed, Expected::Version(version), Some(Time(500))).await.unwrap();
     assert!(unavailable(store.get(here).await).contains("was changed"));
 }

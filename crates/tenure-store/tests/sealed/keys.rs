@@ -1,4 +1,4 @@
-//! Which keys open what: the wrong one, none, older ones, and the file they come from.
+//! Which keys open a store: a wrong key, no key, older keys, and keys from a file.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tenure_session::port::store::{Expected, RecordKey, Space, Store, StoreError}
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_store::sealed::keys::{KeyFileError, generate};
-use tenure_store::sealed::{Keys, SealError, Sealed, check_plain};
+use tenure_store::sealed::{SealError, SealKeys, Sealed, check_plain};
 use tenure_testkit::faulty::Faulty;
 
 use crate::{Shared, fresh_keys, key, unavailable};
@@ -51,9 +51,9 @@ async fn a_plain_store_is_not_sealed_in_place() {
 async fn keys_rotate() {
     let inner: Shared = Arc::new(Memory::new());
     let (old_line, new_line) = (generate(), generate());
-    let old = Keys::parse(&old_line).unwrap();
-    let new = Keys::parse(&new_line).unwrap();
-    let both = Keys::parse(&format!("{}\n{}\n", *new_line, *old_line)).unwrap();
+    let old = SealKeys::parse(&old_line).unwrap();
+    let new = SealKeys::parse(&new_line).unwrap();
+    let both = SealKeys::parse(&format!("{}\n{}\n", *new_line, *old_line)).unwrap();
     let (before, after) = (RecordKey::session(key(1)), RecordKey::session(key(2)));
     let value = |text: &'static str| Bytes::from_static(text.as_bytes());
     let store = Sealed::open(Arc::clone(&inner), old.clone()).await.unwrap();
@@ -72,7 +72,7 @@ async fn keys_rotate() {
     let text = unavailable(store.get(before).await);
     assert!(text.contains(&format!("sealed with key {}, which is not among the keys", old.id())), "{text}");
 
-    // Opened once more with both, nothing is written: the check is as it should be.
+    // Opening with both keys again writes nothing, because the check record is up to date.
     let check = inner.list(Space::Store, None, 9).await.unwrap();
     Sealed::open(Arc::clone(&inner), both).await.unwrap();
     assert_eq!(inner.list(Space::Store, None, 9).await.unwrap(), check);
@@ -108,7 +108,7 @@ async fn two_who_seal_an_empty_store_at_once_agree() {
         let inner: Shared = Arc::new(Disk::open(folder.path(), Sync::Os).unwrap());
         let (keys, record) = (fresh_keys(), RecordKey::session(key(1)));
         let open = || Sealed::open(Arc::clone(&inner), keys.clone());
-        // The first uses it at once, so that the second may find records before it finds the check.
+        // The first opener writes a record at once, so the second may find records before it finds the check.
         let one = async {
             let one = open().await.unwrap();
             one.put(record, Bytes::from_static(b"x"), Expected::Absent, None).await.unwrap();
@@ -123,7 +123,7 @@ async fn two_who_seal_an_empty_store_at_once_agree() {
 fn a_key_file_that_is_of_no_use_says_where_and_why() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("keys");
-    let missing = Keys::read(&path).unwrap_err();
+    let missing = SealKeys::read(&path).unwrap_err();
     assert!(matches!(missing, KeyFileError::Io { .. }), "{missing}");
     assert_eq!(missing.to_string(), format!("the key file `{}` cannot be read", path.display()));
     let chain = |error: KeyFileError| {
@@ -134,10 +134,10 @@ fn a_key_file_that_is_of_no_use_says_where_and_why() {
     let not_a_key = "line 3 is not a key: it takes 64 hex digits, or 32 bytes in base64".to_owned();
     for (third, cause) in [(&b"0123"[..], &not_a_key), (b"\xff\xfe", &not_a_key)] {
         std::fs::write(&path, [b"# keys\n\n", third, b"\n"].concat()).unwrap();
-        assert_eq!(chain(Keys::read(&path).unwrap_err()), (of_no_use.clone(), cause.clone()));
+        assert_eq!(chain(SealKeys::read(&path).unwrap_err()), (of_no_use.clone(), cause.clone()));
     }
     std::fs::write(&path, "# none yet\n").unwrap();
-    assert_eq!(chain(Keys::read(&path).unwrap_err()), (of_no_use, "there is no key in it".to_owned()));
+    assert_eq!(chain(SealKeys::read(&path).unwrap_err()), (of_no_use, "there is no key in it".to_owned()));
 }
 
 #[cfg(unix)]
@@ -168,8 +168,8 @@ fn a_key_file_that_others_may_read_is_warned_about() {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        let keys = tracing::subscriber::with_default(subscriber, || Keys::read(&path)).unwrap();
-        assert_eq!(keys.id(), Keys::parse(&line).unwrap().id());
+        let keys = tracing::subscriber::with_default(subscriber, || SealKeys::read(&path)).unwrap();
+        assert_eq!(keys.id(), SealKeys::parse(&line).unwrap().id());
         let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         assert_eq!(log.contains("the key file is open to others"), warned, "{mode:o}: {log}");
         assert!(!log.contains(&line[..16]), "no key is ever logged");

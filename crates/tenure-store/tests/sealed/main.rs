@@ -1,5 +1,5 @@
-//! Encryption at rest: the contract through it, nothing readable on the disk, exact byte bounds (`bounds`), nothing
-//! that opens elsewhere or was changed (`changed`), and which keys open what (`keys`).
+//! Encryption at rest: it keeps the contract, leaves nothing readable on the disk, has exact byte bounds (`bounds`),
+//! refuses moved and changed values (`changed`), and opens with the right keys only (`keys`).
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -16,13 +16,13 @@ use tempfile::TempDir;
 use tenure_session::id::{NodeId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Expected, NewEvent, Place, ReadLimit, RecordKey, Space, Store, StoreError,
+    EntryPlace, Expected, NewEvent, ReadLimit, RecordKey, Space, Store, StoreError,
 };
 use tenure_store::copy::save_log;
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
 use tenure_store::sealed::keys::generate;
-use tenure_store::sealed::{Keys, Sealed};
+use tenure_store::sealed::{SealKeys, Sealed};
 use tenure_testkit::store_contract;
 
 type Shared = Arc<dyn Store>;
@@ -30,15 +30,15 @@ type Shared = Arc<dyn Store>;
 const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
 const NODE: NodeId = NodeId::from_bytes([7; 8]);
 
-fn fresh_keys() -> Keys {
-    Keys::parse(&generate()).unwrap()
+fn fresh_keys() -> SealKeys {
+    SealKeys::parse(&generate()).unwrap()
 }
 
 fn key(number: u8) -> SessionKey {
     SessionKey::from_bytes([number; 16])
 }
 
-fn event(stream: u32, body: &[u8], place: Place) -> NewEvent {
+fn event(stream: u32, body: &[u8], place: EntryPlace) -> NewEvent {
     let body = Bytes::copy_from_slice(body);
     NewEvent { stream: StreamId::new(stream), body, place, at: Time(1_000) }
 }
@@ -50,7 +50,7 @@ fn unavailable<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> String {
     }
 }
 
-/// Seals a store from within a call that cannot wait.
+/// Seals a store from a synchronous call.
 fn seal_now(store: Shared) -> Shared {
     let sealed = Sealed::open(store, fresh_keys());
     Arc::new(tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(sealed)).unwrap())
@@ -73,15 +73,18 @@ async fn a_sealed_store_on_disk_keeps_the_contract() {
 
 const MARKER: &[u8] = b"a secret that must not be found";
 
-/// Writes the marker wherever contents go.
+/// Writes the marker into every kind of content.
 async fn write_marker(store: &dyn Store) {
     let value = Bytes::from_static(MARKER);
     for space in [Space::Session, Space::Rmcp, Space::Task] {
         store.put(RecordKey { space, key: key(1) }, value.clone(), Expected::Absent, None).await.unwrap();
     }
     let epoch = store.claim(key(1), NODE, None).await.unwrap();
-    let batch =
-        vec![event(0, MARKER, Place::Middle), event(1, MARKER, Place::Note), event(2, MARKER, Place::End)];
+    let batch = vec![
+        event(0, MARKER, EntryPlace::Middle),
+        event(1, MARKER, EntryPlace::Note),
+        event(2, MARKER, EntryPlace::End),
+    ];
     store.append(key(1), epoch, batch).await.unwrap();
     store.restore(key(2), save_log(store, key(1)).await.unwrap()).await.unwrap();
 }
@@ -91,7 +94,7 @@ fn count_marker(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let in_file = |path: &Path| {
         let bytes = std::fs::read(path).unwrap();
-        // A journal is mostly room that is only reserved; looking through that takes seconds.
+        // A journal is mostly reserved space, and searching that takes seconds.
         let written = bytes.chunks(4096).rposition(|chunk| chunk != &[0; 4096][..chunk.len()]);
         let end = written.map_or(0, |chunk| (chunk + 1) * 4096).min(bytes.len());
         bytes[..end].windows(MARKER.len()).filter(|window| *window == MARKER).count()
@@ -103,7 +106,7 @@ fn count_marker(folder: &Path) -> usize {
 async fn nothing_of_the_contents_is_found_on_the_disk() {
     let (plain, sealed) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     write_marker(&Disk::open(plain.path(), Sync::Os).unwrap()).await;
-    // Two records, and three entries of a log twice. Were they not found, the search would be worth nothing.
+    // Two records, and three entries of a log twice. This shows that the search works.
     assert_eq!(count_marker(plain.path()), 9);
     let keys = fresh_keys();
     {

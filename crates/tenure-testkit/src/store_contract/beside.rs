@@ -1,4 +1,4 @@
-//! The clauses that have to hold while others write: every test here runs a writer on a thread of its own.
+//! The clauses that have to hold during concurrent writes: every test here runs a writer on its own thread.
 //!
 //! The moment that a test has to hit is short, so every test makes many tries.
 
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Expected, Keep, NewEvent, Place, ReadLimit, RecordKey, Space, Stretch, Version,
+    EntryPlace, Expected, Keep, NewEvent, ReadLimit, RecordKey, Space, StreamEvents, Version,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::{KEEP_ALL, READ_ALL, Shared, bytes, event, key, owned};
+use super::{KEEP_ALL, READ_ALL, SharedStore, bytes, event, key, owned};
 
-/// Writes on a thread of its own, so that it also meets the reader of an engine without threads.
+/// Runs the writer on its own thread, so that it also runs concurrently with the reader of an engine without threads.
 fn beside(rounds: usize, mut round: impl AsyncFnMut(usize) + Send + 'static) -> JoinHandle<()> {
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
@@ -28,10 +28,10 @@ fn beside(rounds: usize, mut round: impl AsyncFnMut(usize) + Send + 'static) -> 
     })
 }
 
-pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: Shared) {
+pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: SharedStore) {
     const NOW: Time = Time(1_000);
     const KEYS: usize = 128;
-    // Versions are unique per record, so both tell which write it was.
+    // Versions are unique per record, so the record and the version identify a write.
     let deadlines: Arc<Mutex<HashMap<(RecordKey, Version), Time>>> = Arc::default();
     let mut records: Vec<_> =
         (0..KEYS).map(|_| (RecordKey { space: Space::State, key: key() }, Expected::Absent)).collect();
@@ -54,8 +54,8 @@ pub(super) async fn clause_5_expired_names_the_version_that_is_due(store: Shared
     assert_eq!(renewed, 0, "of {} that were listed as due, so many were renewed", listed.len());
 }
 
-pub(super) async fn clause_12_a_read_beside_a_drop_has_no_hole(store: Shared) {
-    // The sessions, each with what was in it when it was dropped.
+pub(super) async fn clause_12_a_read_beside_a_drop_has_no_hole(store: SharedStore) {
+    // The sessions, each with its positions at the time of the drop.
     let sessions = Arc::new(Mutex::new(Vec::new()));
     let (dropping, written) = (Arc::clone(&store), Arc::clone(&sessions));
     let writer = beside(100, async move |_| {
@@ -75,11 +75,11 @@ pub(super) async fn clause_12_a_read_beside_a_drop_has_no_hole(store: Shared) {
     writer.await.expect("writes");
 }
 
-pub(super) async fn clause_14_a_survey_is_of_one_moment(store: Shared) {
+pub(super) async fn clause_14_a_survey_is_of_one_moment(store: SharedStore) {
     const EVENTS: usize = 20;
     let (session, epoch) = owned(&store).await;
     let append =
-        move |store: &Shared| store.append(session, epoch, (0..EVENTS).map(|_| event(1, "x")).collect());
+        move |store: &SharedStore| store.append(session, epoch, (0..EVENTS).map(|_| event(1, "x")).collect());
     append(&store).await.expect("appends");
     let writing = Arc::clone(&store);
     let writer = beside(200, async move |_| {
@@ -100,8 +100,8 @@ pub(super) async fn clause_14_a_survey_is_of_one_moment(store: Shared) {
     writer.await.expect("writes");
 }
 
-/// What a stretch leaves out without saying so, of events that are known to have been there.
-fn missing(known: &[Position], after: Position, stretch: &Stretch) -> Option<Position> {
+/// The first known event that a stretch leaves out without reporting a gap.
+fn missing(known: &[Position], after: Position, stretch: &StreamEvents) -> Option<Position> {
     let last = stretch.events.last().map_or(Position(u64::MAX), |event| event.position);
     let from = known.partition_point(|position| *position <= after.max(stretch.trimmed));
     let between = known[from..].iter().take_while(|position| **position < last);
@@ -109,7 +109,7 @@ fn missing(known: &[Position], after: Position, stretch: &Stretch) -> Option<Pos
     between.copied().find(|position| !is_returned(*position))
 }
 
-pub(super) async fn clause_19_a_read_beside_a_trim_tells_of_every_gap(store: Shared) {
+pub(super) async fn clause_19_a_read_beside_a_trim_tells_of_every_gap(store: SharedStore) {
     const STREAM: StreamId = StreamId::new(1);
     let (session, epoch) = owned(&store).await;
     let known: Arc<Mutex<Vec<Position>>> = Arc::default();
@@ -120,7 +120,7 @@ pub(super) async fn clause_19_a_read_beside_a_trim_tells_of_every_gap(store: Sha
         appended.lock().extend(positions);
         trimming.trim(session, Keep { events: 60, ..KEEP_ALL }).await.expect("trims");
     });
-    // Slower than the writer, so that it reads where events are being trimmed.
+    // The reader is slower than the writer, so that it reads where events are being trimmed.
     let (limit, mut after) = (ReadLimit { events: 7, ..READ_ALL }, Position::START);
     while !writer.is_finished() {
         let there = known.lock().len();
@@ -132,18 +132,18 @@ pub(super) async fn clause_19_a_read_beside_a_trim_tells_of_every_gap(store: Sha
     writer.await.expect("writes");
 }
 
-pub(super) async fn clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_it(store: Shared) {
+pub(super) async fn clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_it(store: SharedStore) {
     let (session, epoch) = owned(&store).await;
-    // What was appended to the streams, by number.
+    // The positions that were appended to each stream, by its number.
     let known: Arc<Mutex<Vec<Vec<Position>>>> = Arc::default();
     let (trimming, appended) = (Arc::clone(&store), Arc::clone(&known));
     let writer = beside(150, async move |round| {
         let stream = u32::try_from(round).expect("few rounds");
         let mut batch: Vec<NewEvent> = (0..20).map(|_| event(stream, "x")).collect();
-        batch.push(NewEvent { place: Place::End, ..event(stream, "x") });
+        batch.push(NewEvent { place: EntryPlace::End, ..event(stream, "x") });
         let positions = trimming.append(session, epoch, batch).await.expect("appends");
         appended.lock().push(positions);
-        // First a part of the stream before, which leaves a mark, and then all the rest of it.
+        // Trims a part of the previous stream first, which leaves a mark, and then all the rest of it.
         for events in [30, 21] {
             trimming.trim(session, Keep { events, ..KEEP_ALL }).await.expect("trims");
         }

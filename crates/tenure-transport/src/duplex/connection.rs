@@ -1,7 +1,7 @@
-//! What a message of the client means: the session it opens, and everything it says in it.
+//! Dispatches the messages of one client: opens its session, then passes requests, notifications and responses to it.
 //!
-//! In: messages. Out: tasks that carry answers to the output. Nothing here waits for an answer but for that to
-//! `initialize`, without which nothing else makes sense.
+//! In: messages. Out: tasks that carry answers to the output. The reader waits only for the answer to `initialize`,
+//! because no other message makes sense before it.
 
 use std::io;
 use std::pin::pin;
@@ -22,57 +22,58 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::cursor::Cursor;
-use super::exchange::{Belongs, Exchanging};
-use super::input::{Input, Line};
+use super::exchange::{DuplexEraChoice, Exchanging};
+use super::input::{Input, InputMessage};
 use super::outgoing::Outgoing;
 use super::pump::{Ended, Outlet};
 use super::questions::Questions;
-use crate::duplex::oversize_id::Skimmed;
+use crate::duplex::oversize_id::OversizeMessage;
 
-/// One client.
-pub(crate) struct Connection {
+/// The connection of one client.
+pub(crate) struct DuplexConnection {
     sessions: Sessions,
     output: mpsc::Sender<Outgoing>,
     questions: Arc<Questions>,
     /// Requests without a session, where they are served.
     exchanging: Option<Exchanging>,
     session: Option<Arc<Session>>,
-    /// A message that came while the session was being opened, and waits for that.
-    held: Option<Line>,
-    manner: Manner,
-    /// The process is told to stop.
+    /// A message that came while the session was being opened, to be taken when the session is open.
+    held: Option<InputMessage>,
+    settings: DuplexSettings,
+    /// Cancelled when the process is told to stop.
     stop: CancellationToken,
     pub(crate) tasks: Tasks,
 }
 
-/// What is different from connection to connection.
+/// What differs between one transport and another.
 #[derive(Clone, Debug)]
-pub(crate) struct Manner {
-    /// Who speaks, and over what.
+pub(crate) struct DuplexSettings {
+    /// The client and its transport.
     pub(crate) caller: Caller,
-    /// The longest message that is taken.
+    /// The longest message that is accepted.
     pub(crate) max_bytes: usize,
-    /// The id of the session, if its client may come back to it. Then every answer goes through the log, because
-    /// nobody knows what reached a client whose connection broke.
+    /// The id of the session, if its client may come back to it. Then every answer goes through the log, because the
+    /// server does not know which messages reached a client whose connection broke.
     pub(crate) returns: Option<SessionId>,
 }
 
-/// The tasks of a connection, and what they are told.
+/// The tasks of a connection, and the signals between them.
 #[derive(Clone, Default)]
 pub(crate) struct Tasks {
     pub(crate) running: TaskTracker,
-    /// All are dropped.
+    /// Drops all tasks.
     pub(crate) kill: CancellationToken,
-    /// The session is there.
+    /// Cancelled when the session is open.
     pub(crate) opened: CancellationToken,
-    /// The session was ended by somebody else.
+    /// Cancelled when something other than this connection ended the session.
     pub(crate) over: CancellationToken,
-    /// Nothing more will happen; what was said is still to be taken.
+    /// Cancelled when no more messages will come; those in the queues are still written.
     pub(crate) leaving: CancellationToken,
 }
 
 impl Tasks {
-    /// Starts the one who writes; he tells when nobody reads. Not among those who wait for him.
+    /// Spawns the writer task, which cancels `unread` when writing fails. Not tracked in `running`, because those tasks
+    /// may wait for the writer.
     pub(crate) fn writer(
         &self,
         writing: impl Future<Output = io::Result<()>> + Send + 'static,
@@ -82,7 +83,7 @@ impl Tasks {
         let writer = TaskTracker::new();
         writer.spawn(async move {
             if let Some(Err(error)) = kill.run_until_cancelled(writing).await {
-                // A client that went away is everyday life.
+                // Clients go away all the time, so this is not worth a warning.
                 tracing::debug!(%error, "the output cannot be written");
                 unread.cancel();
             }
@@ -97,11 +98,11 @@ impl Tasks {
     }
 }
 
-impl Connection {
+impl DuplexConnection {
     pub(crate) fn new(
         sessions: Sessions,
         output: mpsc::Sender<Outgoing>,
-        manner: Manner,
+        settings: DuplexSettings,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -111,13 +112,13 @@ impl Connection {
             exchanging: None,
             session: None,
             held: None,
-            manner,
+            settings,
             stop,
             tasks: Tasks::default(),
         }
     }
 
-    /// The same for requests without a session too.
+    /// Serves requests without a session too.
     pub(crate) fn with_exchanges(self, exchanges: Exchanges) -> Self {
         Self { exchanging: Some(Exchanging::new(exchanges)), ..self }
     }
@@ -127,9 +128,9 @@ impl Connection {
         self.session.as_ref()
     }
 
-    /// Goes on with a session whose client has come back: after the cursor, or after what was read last.
+    /// Resumes a session whose client has come back: after the cursor, or after the last event that was read.
     pub(crate) async fn resume(&mut self, session: Arc<Session>, cursor: Option<&Cursor>) {
-        // First, because whoever waits for this may give up.
+        // Set first, because the caller may drop this future at any await.
         self.session = Some(Arc::clone(&session));
         let names = session.event_names();
         let mut unread = session.unread_streams(cursor.map(Cursor::highest));
@@ -137,24 +138,24 @@ impl Connection {
         unread.sort_by_key(|event| event.stream);
         for event in unread {
             match session.listen(Some(event.to_string().as_bytes())).await {
-                // Whose answers are to come on it is not known any more; the stream itself says it.
+                // The ids of its requests are not known any more, so no answer can be reported as lost.
                 Ok(reader) => self.carry(&session, reader, Vec::new()).await,
                 Err(error) => {
-                    tracing::warn!(session = session.label(), %error, "a stream is not taken up again")
+                    tracing::warn!(session = session.label(), %error, "a stream cannot be resumed")
                 }
             }
         }
         self.listen(&session, cursor.and_then(|cursor| cursor.news(names))).await;
     }
 
-    /// Takes messages until there are no more, or nobody reads the answers.
+    /// Takes messages until there are no more, or the client stops reading the answers.
     ///
     /// # Cancel safety
     /// A message that was taken may be lost, and a session that is being opened is not opened.
     pub(crate) async fn read(&mut self, lines: &mut impl Input) {
         loop {
-            // Room in the queue first. It is given out in turn, so whoever has an answer already comes before the
-            // next line, and a client that does not read can ask for no more than what is under way.
+            // Wait for room in the output queue first. Room is given out in order, so tasks that already have an answer
+            // come before the next message, and a client that does not read cannot start more requests.
             match self.output.reserve().await {
                 Ok(room) => drop(room),
                 Err(_) => break,
@@ -167,7 +168,7 @@ impl Connection {
                 Ok(Some(line)) => self.take(line, lines).await,
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the input cannot be read; taken for its end");
+                    tracing::warn!(%error, "the input cannot be read; treated as its end");
                     break;
                 }
             }
@@ -175,19 +176,19 @@ impl Connection {
         self.gone();
     }
 
-    /// The client says nothing more and may not even listen: nobody will answer what the server asks. One that may
-    /// come back can answer then.
+    /// The client sends nothing more, so the server's questions are answered with an error. Not if the client may come
+    /// back: then it can still answer them.
     pub(crate) fn gone(&self) {
-        if self.manner.returns.is_none() {
+        if self.settings.returns.is_none() {
             self.questions.close(self.session.as_ref());
         }
     }
 
-    async fn take(&mut self, line: Line, lines: &mut impl Input) {
+    async fn take(&mut self, line: InputMessage, lines: &mut impl Input) {
         let incoming = match line {
-            Line::Whole(body) => Incoming::parse(&body),
-            Line::Read(incoming) => Ok(incoming),
-            Line::TooLong(skimmed) => return self.too_long(skimmed).await,
+            InputMessage::Whole(body) => Incoming::parse(&body),
+            InputMessage::Read(incoming) => Ok(incoming),
+            InputMessage::TooLong(message) => return self.too_long(message).await,
         };
         match incoming {
             Ok(Incoming::One(Message::Request(request))) => self.request(request, lines).await,
@@ -210,13 +211,13 @@ impl Connection {
     async fn request(&mut self, request: Request, lines: &mut impl Input) {
         let id = request.id.clone();
         if let Some(exchanging) = &self.exchanging {
-            match exchanging.belongs(&request) {
-                Belongs::Session => {}
-                Belongs::Exchange => {
-                    let caller = self.manner.caller.clone();
+            match exchanging.choose_era(&request) {
+                DuplexEraChoice::Session => {}
+                DuplexEraChoice::Exchange => {
+                    let caller = self.settings.caller.clone();
                     return exchanging.request(request, caller, &self.output, &self.tasks).await;
                 }
-                Belongs::Nobody(error) => return self.refuse(&error, Some(&id)).await,
+                DuplexEraChoice::NotServed(error) => return self.refuse(&error, Some(&id)).await,
             }
         }
         if let Some(version) = era::meta_version(request.params.as_ref()) {
@@ -234,18 +235,19 @@ impl Connection {
         }
     }
 
-    /// Opens the session. Meanwhile pings are answered; any other line waits, and those after it are not read.
+    /// Opens the session. Meanwhile pings are answered; any other message waits, and the messages after it are not
+    /// read.
     async fn open(&mut self, request: Request, lines: &mut impl Input) {
         let id = request.id.clone();
         let sessions = self.sessions.clone();
-        let named = self.manner.returns.unwrap_or_else(SessionId::random);
-        let (principal, share) = (self.manner.caller.principal.clone(), self.manner.caller.share());
+        let named = self.settings.returns.unwrap_or_else(SessionId::random);
+        let (principal, share) = (self.settings.caller.principal.clone(), self.settings.caller.share());
         let mut opening = pin!(sessions.create_as(named, request, &principal, share));
-        let mut listening = true;
+        let mut reading = true;
         let created = loop {
             let line = tokio::select! {
                 created = &mut opening => break created,
-                line = lines.next(), if listening => line,
+                line = lines.next(), if reading => line,
                 () = self.stop.cancelled() => {
                     break Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
                 }
@@ -255,11 +257,11 @@ impl Connection {
                     Some(id) => self.say(pong(&id)).await,
                     None => {
                         self.held = Some(line);
-                        listening = false;
+                        reading = false;
                     }
                 },
-                // Found once more when the session is open.
-                Ok(None) | Err(_) => listening = false,
+                // The main loop finds the end again when the session is open.
+                Ok(None) | Err(_) => reading = false,
             }
         };
         let created = match created {
@@ -269,7 +271,7 @@ impl Connection {
         if created.session.is_some() {
             self.tasks.opened.cancel();
         }
-        // Before anything else of the session.
+        // The answer to `initialize` comes before any other message of the session.
         self.say(created.answer).await;
         if let Some(session) = created.session {
             self.listen(&session, None).await;
@@ -277,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// Begins to carry what belongs to no request, after an event or after the last one that was read.
+    /// Starts to carry the standalone stream, after this event or after the last one that was read.
     async fn listen(&self, session: &Arc<Session>, after: Option<EventId>) {
         let after = after.map(|event| event.to_string());
         match session.listen(after.as_ref().map(String::as_bytes)).await {
@@ -286,47 +288,48 @@ impl Connection {
                 let news = self.outlet(session).news(reader, self.tasks.leaving.clone());
                 let (over, session) = (self.tasks.over.clone(), Arc::clone(session));
                 self.tasks.spawn(async move {
-                    // Complete when its session is over, or when somebody else reads the news from now on.
+                    // The stream completes when its session is over, or when another reader takes it over.
                     if news.await == Ended::Complete && session.is_over() {
                         over.cancel();
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!(session = session.label(), %error, "news are not passed on");
+                tracing::warn!(session = session.label(), %error, "the standalone stream is not passed on");
             }
         }
     }
 
-    /// Sends a request on its way.
+    /// Gives a request to the session, and spawns a task if its answer does not come at once.
     async fn call(&self, session: Arc<Session>, request: Request) {
-        if self.manner.returns.is_some() && request.method != Method::Ping {
+        if self.settings.returns.is_some() && request.method != Method::Ping {
             return self.call_logged(&session, request).await;
         }
         let outlet = self.outlet(&session);
-        let (id, caller) = (request.id.clone(), self.manner.caller.clone());
+        let (id, caller) = (request.id.clone(), self.settings.caller.clone());
         let mut call = Box::pin(async move {
             let outcome = session.request(request, caller).await;
-            let said = match outcome {
+            let body = match outcome {
                 Ok(Answer::Json(body)) => body,
                 Ok(Answer::Stream(reader)) => return outlet.answers(reader, vec![id]).await,
                 Ok(Answer::Withdrawn) => return,
                 Err(error) => refusal(&error, Some(&id)),
             };
-            // If nobody reads any more, nobody waits.
-            drop(outlet.output.send(Outgoing::plain(said)).await);
+            // Fails only when the writer is gone; then the client does not wait for an answer.
+            drop(outlet.output.send(Outgoing::plain(body)).await);
         });
-        // Polled here until it has to wait, so that the next line finds the request in flight: it may withdraw it.
+        // Polled here until it has to wait, so that the request is in flight before the next message, which may
+        // cancel it.
         let done = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
         if !done {
             self.tasks.spawn(call);
         }
     }
 
-    /// Sends a request on its way whose answer comes on a stream in any case.
+    /// Gives a request to the session so that its answer always comes on a stream.
     async fn call_logged(&self, session: &Arc<Session>, request: Request) {
         let id = request.id.clone();
-        match session.batch(vec![Message::Request(request)], &self.manner.caller) {
+        match session.batch(vec![Message::Request(request)], &self.settings.caller) {
             Ok(Some(Answer::Stream(reader))) => self.carry(session, reader, vec![id]).await,
             Ok(_) => {}
             Err(error) => self.refuse(&error, Some(&id)).await,
@@ -339,13 +342,13 @@ impl Connection {
         self.tasks.spawn(self.outlet(session).answers(reader, waiting));
     }
 
-    /// Said before another stream can begin, so that the order of the queue is that of the streams.
+    /// Queued before another stream can begin, so that streams begin in the queue in the order of their numbers.
     async fn begin(&self, after: EventId) {
         drop(self.output.send(Outgoing::Begun(after)).await);
     }
 
     async fn notification(&self, notification: Notification) {
-        if self.exchanging.as_ref().is_some_and(|exchanging| exchanging.hears(&notification)) {
+        if self.exchanging.as_ref().is_some_and(|exchanging| exchanging.cancels(&notification)) {
             return;
         }
         let Some(session) = &self.session else {
@@ -354,11 +357,11 @@ impl Connection {
         };
         session.touch();
         let initialized = notification.method == Method::Initialized;
-        // The session is over: then so is the connection, and the client finds out.
+        // Fails when the session is over: then the connection ends too, and the client finds out.
         if let Err(error) = session.notification(notification) {
             tracing::debug!(session = session.label(), %error, "dropped a notification");
-        } else if initialized && self.manner.returns.is_some() {
-            // Said once and never again, so it has to outlive a crash before anything is built on it.
+        } else if initialized && self.settings.returns.is_some() {
+            // The client sends it only once, so it has to be saved before anything relies on it.
             session.saved().await;
         }
     }
@@ -397,25 +400,25 @@ impl Connection {
             }
             messages.push(message);
         }
-        if let Some(Answer::Stream(reader)) = session.batch(messages, &self.manner.caller)? {
+        if let Some(Answer::Stream(reader)) = session.batch(messages, &self.settings.caller)? {
             self.carry(session, reader, waiting).await;
         }
         Ok(())
     }
 
-    /// A line that was not kept: whoever waits for what it would have brought is told.
-    async fn too_long(&self, skimmed: Skimmed) {
-        let limit = self.manner.max_bytes;
+    /// A message that was too long to keep: refuses the request, or answers the server's question with an error.
+    async fn too_long(&self, message: OversizeMessage) {
+        let limit = self.settings.max_bytes;
         let error = Error::new(Reason::BodyTooLarge, format!("The line is longer than {limit} bytes"))
             .with("limit", limit);
-        match skimmed {
-            Skimmed::Request(id) => self.refuse(&error, Some(&id)).await,
-            Skimmed::Answer(id) => {
+        match message {
+            OversizeMessage::Request(id) => self.refuse(&error, Some(&id)).await,
+            OversizeMessage::Answer(id) => {
                 tracing::debug!(limit, "an answer of the client was too long; dropped");
                 let text = "The answer of the client was too long";
                 self.response(Response { id, outcome: Err(RpcError::of(Reason::BodyTooLarge, text)) });
             }
-            Skimmed::Other => self.refuse(&error, None).await,
+            OversizeMessage::Other => self.refuse(&error, None).await,
         }
     }
 
@@ -424,7 +427,7 @@ impl Connection {
     }
 
     async fn say(&self, message: Bytes) {
-        // If nobody reads any more, the next look for room finds that out.
+        // Fails only when the writer is gone; `read` finds that out when it next waits for room.
         drop(self.output.send(Outgoing::plain(message)).await);
     }
 
@@ -437,7 +440,7 @@ impl Connection {
     }
 }
 
-/// The message for an error. The log gets its causes too, once, here.
+/// The JSON-RPC message for an error. Logs the error with its cause; nothing else logs it.
 pub(super) fn refusal(error: &Error, id: Option<&RequestId>) -> Bytes {
     let reason = error.reason().as_str();
     match (error.kind(), std::error::Error::source(error)) {
@@ -453,12 +456,12 @@ fn pong(id: &RequestId) -> Bytes {
     message::write_result(id, &RawJson::EMPTY_OBJECT)
 }
 
-/// The id of a ping.
-fn pinged(line: &Line) -> Option<RequestId> {
+/// The id of the message, if it is a ping.
+fn pinged(line: &InputMessage) -> Option<RequestId> {
     let message = match line {
-        Line::Whole(body) => Message::parse(body).ok()?,
-        Line::Read(Incoming::One(message)) => message.clone(),
-        Line::Read(Incoming::Batch(_)) | Line::TooLong(_) => return None,
+        InputMessage::Whole(body) => Message::parse(body).ok()?,
+        InputMessage::Read(Incoming::One(message)) => message.clone(),
+        InputMessage::Read(Incoming::Batch(_)) | InputMessage::TooLong(_) => return None,
     };
     match message {
         Message::Request(request) if request.method == Method::Ping => Some(request.id),

@@ -1,7 +1,7 @@
-//! How far a client has got on all streams of its session, for the time when it comes back.
+//! How far a client has got on all streams of its session, so that it can resume after its connection broke.
 //!
-//! Streams are numbered as they begin. So the positions of those that are not over, and the highest number there was,
-//! say everything: a stream up to that number that is not named was said to its end, one beyond it is new.
+//! Streams are numbered as they begin. So the cursor needs only the positions of the unfinished streams and the highest
+//! number so far: a stream up to that number that is not in the cursor was sent to its end, one beyond it is new.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use super::outgoing::Outgoing;
 /// How far a client has got.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cursor {
-    /// The highest number of a stream that began.
+    /// The highest number of a stream that has begun.
     highest: u32,
-    /// The last event that was sent of each stream that is not over.
+    /// The last event that was sent on each unfinished stream.
     streams: BTreeMap<StreamId, Position>,
 }
 
 impl Cursor {
-    /// Notes what is sent.
+    /// Advances the cursor past an entry of the output queue.
     pub(crate) fn pass(&mut self, outgoing: &Outgoing) {
         match outgoing {
             Outgoing::Message { event: Some(event), .. } => {
@@ -38,18 +38,18 @@ impl Cursor {
         }
     }
 
-    /// The highest number of a stream that the client has heard of.
+    /// The highest number of a stream that has begun for the client.
     pub(crate) fn highest(&self) -> u32 {
         self.highest
     }
 
-    /// Where to go on with the streams of requests that the client has not heard to their end.
+    /// Where to resume each unfinished stream of a request.
     pub(crate) fn unfinished(&self, names: EventNames) -> impl Iterator<Item = EventId> {
         let streams = self.streams.iter().filter(|(stream, _)| **stream != StreamId::STANDALONE);
         streams.map(move |(stream, position)| EventId::new(&names, *stream, *position))
     }
 
-    /// The last event of the stream that belongs to no request, if that was read.
+    /// The last event that was sent on the standalone stream, if the client read that stream.
     pub(crate) fn news(&self, names: EventNames) -> Option<EventId> {
         let position = self.streams.get(&StreamId::STANDALONE)?;
         Some(EventId::new(&names, StreamId::STANDALONE, *position))
@@ -69,7 +69,7 @@ impl Cursor {
     }
 }
 
-/// Without a sign, which `from_str_radix` would allow.
+/// Refuses a sign, which `from_str_radix` would allow.
 fn hex(text: &str) -> Option<u64> {
     let digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(text, 16).ok())?
@@ -99,21 +99,21 @@ mod tests {
         EventId::new(&names(), StreamId::new(stream), Position(position))
     }
 
-    fn said(stream: u32, position: u64) -> Outgoing {
+    fn sent(stream: u32, position: u64) -> Outgoing {
         Outgoing::Message { body: Bytes::new(), event: Some(event(stream, position)) }
     }
 
     #[test]
-    fn what_was_said_is_not_said_again_and_the_rest_is() {
+    fn a_cursor_skips_sent_events_and_names_the_unfinished_streams() {
         let mut cursor = Cursor::default();
         for outgoing in [
             Outgoing::Begun(event(0, 4)),
             Outgoing::Begun(event(1, 0)),
             Outgoing::Begun(event(2, 0)),
-            said(2, 7),
-            said(0, 8),
+            sent(2, 7),
+            sent(0, 8),
             Outgoing::Begun(event(3, 0)),
-            said(3, 9),
+            sent(3, 9),
             Outgoing::Ended(StreamId::new(3)),
             Outgoing::plain(Bytes::new()),
         ] {
@@ -121,14 +121,14 @@ mod tests {
         }
         assert_eq!(cursor.to_string(), "3.0-8.1-0.2-7");
         assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor.clone()));
-        // Stream 3 was heard to its end.
+        // Stream 3 was sent to its end.
         assert_eq!(cursor.unfinished(names()).collect::<Vec<_>>(), [event(1, 0), event(2, 7)]);
         assert_eq!(cursor.highest(), 3);
         assert_eq!(cursor.news(names()), Some(event(0, 8)));
     }
 
     #[test]
-    fn what_is_no_cursor_is_none() {
+    fn malformed_cursors_are_refused() {
         for text in
             ["", "x", "-1", "+1", "1.", "1.2", "1.2-", "1.2-3-4", "1.2-3.", "100000000", "1.2-+3", " 1"]
         {

@@ -1,7 +1,7 @@
 //! Requests without a session, on a connection that may have one too.
 //!
-//! The connection does not choose an era: each request is of the one that it says it is. A client that withdraws a
-//! request says so, and hears nothing more of it, not even an error.
+//! The connection has no era: each request names its own. A client that cancels a request gets no more messages of it,
+//! not even an error.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tenure_protocol::{
     Era, Eras, Error, Message, Method, Notification, Reason, Request, RequestId, message, modern, params,
 };
 use tenure_session::call::Caller;
-use tenure_session::exchange::{Answer, Exchanges};
+use tenure_session::exchange::{ExchangeAnswer, Exchanges};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -23,26 +23,26 @@ use super::outgoing::Outgoing;
 #[derive(Clone)]
 pub(crate) struct Exchanging {
     exchanges: Exchanges,
-    running: Arc<Running>,
+    running: Arc<RequestsInFlight>,
 }
 
-/// Those in flight, and how each is withdrawn.
+/// The requests in flight, each with the token that cancels it.
 #[derive(Default)]
-struct Running(Mutex<HashMap<RequestId, CancellationToken>>);
+struct RequestsInFlight(Mutex<HashMap<RequestId, CancellationToken>>);
 
-impl Running {
+impl RequestsInFlight {
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, CancellationToken>> {
-        // What is in there is whole at any moment.
+        // Every change is a single insert or remove, so a panic leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who has to deal with a request.
-pub(super) enum Belongs {
+/// Which part serves a request, by its era.
+pub(super) enum DuplexEraChoice {
     Session,
     Exchange,
-    /// It is of an era that is not served here.
-    Nobody(Error),
+    /// Its era is not served here.
+    NotServed(Error),
 }
 
 impl Exchanging {
@@ -50,19 +50,19 @@ impl Exchanging {
         Self { exchanges, running: Arc::default() }
     }
 
-    pub(super) fn belongs(&self, request: &Request) -> Belongs {
+    pub(super) fn choose_era(&self, request: &Request) -> DuplexEraChoice {
         let eras = self.exchanges.eras();
         match (era::belongs(Shape::Request, request.params.as_ref(), None), eras) {
-            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => Belongs::Session,
-            (Era::Modern, Eras::Both | Eras::Modern) => Belongs::Exchange,
+            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => DuplexEraChoice::Session,
+            (Era::Modern, Eras::Both | Eras::Modern) => DuplexEraChoice::Exchange,
             (Era::Legacy, Eras::Modern) => {
                 let asked = era::requested(&Message::Request(request.clone()));
-                Belongs::Nobody(era::not_served(asked.as_deref().unwrap_or_default(), eras))
+                DuplexEraChoice::NotServed(era::not_served(asked.as_deref().unwrap_or_default(), eras))
             }
         }
     }
 
-    /// Sends a request on its way.
+    /// Starts a request, and spawns a task if its answer does not come at once.
     pub(super) async fn request(
         &self,
         request: Request,
@@ -71,25 +71,26 @@ impl Exchanging {
         tasks: &Tasks,
     ) {
         let id = request.id.clone();
-        let seat = match self.seat(&id) {
-            Ok(seat) => seat,
+        let in_flight = match self.enter(&id) {
+            Ok(in_flight) => in_flight,
             Err(error) => return drop(output.send(Outgoing::plain(refusal(&error, Some(&id)))).await),
         };
         let (exchanges, output) = (self.exchanges.clone(), output.clone());
-        let withdrawn = seat.withdrawn.clone();
+        let withdrawn = in_flight.withdrawn.clone();
         let mut call = Box::pin(async move {
             unless_withdrawn(&withdrawn, answer(&exchanges, request, caller, &output)).await;
-            drop(seat);
+            drop(in_flight);
         });
-        // Polled here until it has to wait, so that the next line finds the request in flight: it may withdraw it.
+        // Polled here until it has to wait, so that the request is in flight before the next message, which may
+        // cancel it.
         let done = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
         if !done {
             tasks.spawn(call);
         }
     }
 
-    /// Hears that a request is withdrawn, if it is one of these.
-    pub(super) fn hears(&self, notification: &Notification) -> bool {
+    /// Cancels the request that the notification names. Returns whether it was one of these.
+    pub(super) fn cancels(&self, notification: &Notification) -> bool {
         if notification.method != Method::Cancelled {
             return false;
         }
@@ -98,19 +99,19 @@ impl Exchanging {
         withdrawn.map(|withdrawn| withdrawn.cancel()).is_some()
     }
 
-    fn seat(&self, id: &RequestId) -> Result<Seat, Error> {
+    fn enter(&self, id: &RequestId) -> Result<InFlightRequest, Error> {
         let withdrawn = CancellationToken::new();
         let mut running = self.running.lock();
         if running.contains_key(id) {
             return Err(Error::new(Reason::DuplicateRequestId, "A request with this id is in flight"));
         }
         running.insert(id.clone(), withdrawn.clone());
-        Ok(Seat { running: Arc::clone(&self.running), id: id.clone(), withdrawn })
+        Ok(InFlightRequest { running: Arc::clone(&self.running), id: id.clone(), withdrawn })
     }
 }
 
-/// Answers a request unless it is withdrawn. If both happen at once it is withdrawn: its client has said so, and expects
-/// to hear nothing more of it.
+/// Answers a request unless the client withdraws it. If both happen at once, the withdrawal wins, because the client
+/// expects no more messages of it.
 async fn unless_withdrawn(withdrawn: &CancellationToken, answered: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -119,20 +120,20 @@ async fn unless_withdrawn(withdrawn: &CancellationToken, answered: impl Future<O
     }
 }
 
-/// A request as long as it is in flight.
-struct Seat {
-    running: Arc<Running>,
+/// Keeps a request in the table as long as it is in flight.
+struct InFlightRequest {
+    running: Arc<RequestsInFlight>,
     id: RequestId,
     withdrawn: CancellationToken,
 }
 
-impl Drop for Seat {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.running.lock().remove(&self.id);
     }
 }
 
-/// Answers a request, and says everything that belongs to it.
+/// Answers a request: sends the messages that belong to it, then the response.
 ///
 /// # Cancel safety
 /// Dropping it withdraws the request.
@@ -140,21 +141,21 @@ async fn answer(exchanges: &Exchanges, request: Request, caller: Caller, output:
     let (id, is_listen) = (request.id.clone(), request.method == Method::Listen);
     let answer = match modern::check(request, None, exchanges.eras()) {
         Ok(checked) => exchanges.request(checked, caller).await,
-        Err(error) => Answer::Refused(error),
+        Err(error) => ExchangeAnswer::Refused(error),
     };
-    // If nobody reads any more, nobody waits.
+    // False when the writer is gone; then the client does not wait for an answer.
     let say = async |body| output.send(Outgoing::plain(body)).await.is_ok();
     match answer {
-        Answer::Json { body, .. } => drop(say(body).await),
-        Answer::Refused(error) => drop(say(refusal(&error, Some(&id))).await),
-        Answer::Stream(mut flow) => {
+        ExchangeAnswer::Json { body, .. } => drop(say(body).await),
+        ExchangeAnswer::Refused(error) => drop(say(refusal(&error, Some(&id))).await),
+        ExchangeAnswer::Stream(mut flow) => {
             while let Some(body) = flow.next().await {
                 if !say(body).await {
                     return;
                 }
             }
             if is_listen {
-                // Its result is the end of it; older readings of the revision wait for this.
+                // The result ends the subscription; clients of older drafts of the revision wait for this notification.
                 say(message::write_cancelled(&id, "The server ends the subscription")).await;
             }
         }

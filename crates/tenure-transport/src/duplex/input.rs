@@ -1,28 +1,28 @@
-//! What comes in: messages, one after the other, however they are cut apart.
+//! The messages of a client, one after the other, from whatever transport they come.
 
 use std::io;
 
 use bytes::Bytes;
 use tenure_protocol::Incoming;
 
-use crate::duplex::oversize_id::Skimmed;
+use crate::duplex::oversize_id::OversizeMessage;
 
-/// One thing that the client said.
+/// One message of the client.
 #[derive(Debug)]
-pub(crate) enum Line {
-    /// Its bytes.
+pub(crate) enum InputMessage {
+    /// The whole message, not parsed yet.
     Whole(Bytes),
-    /// It was read already by whoever took it.
+    /// The transport has parsed it already.
     Read(Incoming),
-    /// It was too long and not kept; this much is known of it.
-    TooLong(Skimmed),
+    /// It was too long and not kept; only its kind and id are known.
+    TooLong(OversizeMessage),
 }
 
 /// Where the messages of a client come from.
 pub(crate) trait Input: Send {
-    /// The next message; `None` when there will be no more, however often it is asked.
+    /// The next message; `None` at the end, and on every later call.
     ///
     /// # Cancel safety
-    /// Nothing may be lost when the future is dropped.
-    fn next(&mut self) -> impl Future<Output = io::Result<Option<Line>>> + Send;
+    /// No message may be lost when the future is dropped.
+    fn next(&mut self) -> impl Future<Output = io::Result<Option<InputMessage>>> + Send;
 }

@@ -1,10 +1,10 @@
-//! What goes out: messages of several streams in one queue, and what they mean for whoever comes back.
+//! The output queue: the messages of several streams in one queue, with what a client needs to resume them.
 
 use bytes::Bytes;
 use tenure_session::{EventId, StreamId};
 
-/// Messages that wait to be written. When the client does not read, the queue is full, and whoever has something to
-/// say waits with it: streams are not pulled, and no further message is taken from the client.
+/// The most messages that wait to be written. When the client does not read, the queue is full and every sender waits:
+/// streams are not pulled, and no further message is taken from the client.
 pub(crate) const MAX_WAITING: usize = 16;
 
 /// One entry of the queue.
@@ -14,17 +14,17 @@ pub(crate) enum Outgoing {
     Message {
         /// Its bytes.
         body: Bytes,
-        /// The event that it is, if one can come back after it.
+        /// Its event id, if the client can resume after it.
         event: Option<EventId>,
     },
-    /// A stream begins, after this event. Stands before any event of this stream and of those that began later.
+    /// A stream begins after this event. Queued before any event of this stream, and of the streams that begin later.
     Begun(EventId),
-    /// All of a stream was said.
+    /// All messages of a stream were queued.
     Ended(StreamId),
 }
 
 impl Outgoing {
-    /// A message that is on no stream.
+    /// A message that belongs to no stream.
     pub(crate) fn plain(body: Bytes) -> Self {
         Self::Message { body, event: None }
     }

@@ -1,32 +1,32 @@
-//! Picks the id out of a message that passes by and is not kept.
+//! Finds the id of a message that is too long to be kept, while its bytes are skipped.
 //!
-//! Reads a byte at a time and holds nothing but the member at hand of the outermost object. It does not check the
-//! message: of something that is not JSON it may find anything, or nothing.
+//! Reads one byte at a time and keeps only the current member of the outermost object. It does not check the message:
+//! in bytes that are not JSON it may find a wrong id, or none.
 
 use bytes::Bytes;
 use tenure_protocol::RequestId;
 
-/// The longest id that is picked out, and more than any name that is looked for.
+/// The longest id that is kept; longer than any member name that matters.
 const MAX_BYTES: usize = 256;
 
-/// What is known of a message that was not kept.
+/// What is known of a message that was too long to be kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Skimmed {
-    /// Somebody waits for an answer to this.
+pub(crate) enum OversizeMessage {
+    /// A request with this id.
     Request(RequestId),
-    /// It is the answer to this.
+    /// The response to the server's request with this id.
     Answer(RequestId),
-    /// Neither, or nobody can tell.
+    /// A notification, or a message whose id was not found.
     Other,
 }
 
-/// A message that passes by.
+/// A scan through the bytes of one message.
 #[derive(Default)]
-pub(crate) struct Skim {
+pub(crate) struct OversizeScan {
     depth: usize,
     string: Inside,
     part: Part,
-    /// The name of the member at hand, with its quotes.
+    /// The name of the current member, with its quotes.
     name: Vec<u8>,
     /// Its value, if that is neither an object nor an array.
     value: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Skim {
     has_outcome: bool,
 }
 
-/// Where in a string the next byte is.
+/// Whether the next byte is inside a string.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Inside {
     #[default]
@@ -52,7 +52,7 @@ enum Part {
     Value,
 }
 
-impl Skim {
+impl OversizeScan {
     /// Takes the next bytes.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
@@ -60,12 +60,12 @@ impl Skim {
         }
     }
 
-    /// What the message was.
-    pub(crate) fn end(self) -> Skimmed {
+    /// Ends the message, and tells what it was.
+    pub(crate) fn end(self) -> OversizeMessage {
         match self.id {
-            Some(id) if self.has_method => Skimmed::Request(id),
-            Some(id) if self.has_outcome => Skimmed::Answer(id),
-            _ => Skimmed::Other,
+            Some(id) if self.has_method => OversizeMessage::Request(id),
+            Some(id) if self.has_outcome => OversizeMessage::Answer(id),
+            _ => OversizeMessage::Other,
         }
     }
 
@@ -81,7 +81,7 @@ impl Skim {
         self.keep(byte);
     }
 
-    /// A byte that is in no string.
+    /// Takes a byte that is outside of strings.
     fn step_outside(&mut self, byte: u8) {
         match byte {
             b'{' | b'[' => {
@@ -101,7 +101,7 @@ impl Skim {
         }
     }
 
-    /// Keeps a byte of the outermost object; what is too long to matter is cut off, and then fits nothing.
+    /// Keeps a byte of the outermost object. A name or value that is too long is cut off, and then matches nothing.
     fn keep(&mut self, byte: u8) {
         if self.depth != 1 {
             return;
@@ -134,23 +134,23 @@ impl Skim {
 mod tests {
     use super::*;
 
-    fn skim(message: &str) -> String {
+    fn scan(message: &str) -> String {
         let whole = {
-            let mut skim = Skim::default();
-            skim.feed(message.as_bytes());
-            skim.end()
+            let mut scan = OversizeScan::default();
+            scan.feed(message.as_bytes());
+            scan.end()
         };
-        // However it is cut, the same is found.
+        // The result is the same wherever the message is cut.
         for cut in 0..message.len() {
-            let mut skim = Skim::default();
-            skim.feed(&message.as_bytes()[..cut]);
-            skim.feed(&message.as_bytes()[cut..]);
-            assert_eq!(skim.end(), whole, "{message} cut at {cut}");
+            let mut scan = OversizeScan::default();
+            scan.feed(&message.as_bytes()[..cut]);
+            scan.feed(&message.as_bytes()[cut..]);
+            assert_eq!(scan.end(), whole, "{message} cut at {cut}");
         }
         match whole {
-            Skimmed::Request(id) => format!("request {}", String::from_utf8_lossy(id.raw())),
-            Skimmed::Answer(id) => format!("answer {}", String::from_utf8_lossy(id.raw())),
-            Skimmed::Other => "other".to_owned(),
+            OversizeMessage::Request(id) => format!("request {}", String::from_utf8_lossy(id.raw())),
+            OversizeMessage::Answer(id) => format!("answer {}", String::from_utf8_lossy(id.raw())),
+            OversizeMessage::Other => "other".to_owned(),
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
             (r#"{"id":1,"method":"cut"#, "other"),
         ];
         for (message, expected) in table {
-            assert_eq!(skim(message), expected, "{message}");
+            assert_eq!(scan(message), expected, "{message}");
         }
     }
 }

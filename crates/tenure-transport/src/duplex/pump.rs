@@ -1,8 +1,8 @@
-//! Carries the messages of one stream to the output, in their order, one when the last one was taken.
+//! Carries the messages of one stream to the output queue, in order. It pulls a message when the last one was queued.
 //!
-//! A stream may close its connection while it goes on; over HTTP the client then comes back. Here the
-//! connection is still there, so the pump does it for the client. If the answers to its requests are lost all the same, it
-//! says so in their place: nobody may wait for ever.
+//! A stream may close while its requests go on; over HTTP the client then resumes it. Here the connection stays open,
+//! so the pump resumes the stream for the client. If an answer is lost all the same, the pump sends an error in its
+//! place, so that the client does not wait for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +32,12 @@ pub(crate) struct Outlet {
 struct Pump {
     outlet: Outlet,
     reader: Reader,
-    /// Requests whose answers are to come on this stream.
+    /// Requests whose answers have not come on this stream yet.
     waiting: Vec<RequestId>,
-    /// The last event that the client was given.
+    /// The last event that was queued for the client.
     last: Option<EventId>,
     /// Why an answer may be missing.
-    amiss: Option<Error>,
+    lost: Option<Error>,
     fruitless: u32,
 }
 
@@ -46,9 +46,9 @@ struct Pump {
 pub(crate) enum Ended {
     /// It is complete.
     Complete,
-    /// It closed, and somebody may come back to it.
+    /// It closed, and can be resumed after this time.
     Closed(Duration),
-    /// Nobody takes its messages any more.
+    /// The writer is gone, so its messages are not read any more.
     Unread,
 }
 
@@ -62,21 +62,21 @@ impl Outlet {
                 Ended::Complete => break,
                 Ended::Unread => return,
                 Ended::Closed(retry) => {
-                    if !pump.come_back(retry).await {
+                    if !pump.resume(retry).await {
                         break;
                     }
                 }
             }
         }
-        pump.own_up().await;
-        // If nobody reads any more, nobody keeps count either.
+        pump.answer_lost().await;
+        // Fails only when the writer is gone; then the cursor is not kept any more.
         drop(output.send(Outgoing::Ended(stream)).await);
     }
 
-    /// Carries what belongs to no request, until the session is over or, once `leaving`, all of it was taken.
+    /// Carries the standalone stream until the session is over or, once `leaving`, until all its messages were queued.
     pub(crate) async fn news(self, reader: Reader, leaving: CancellationToken) -> Ended {
         let session = Arc::clone(&self.session);
-        // Whenever that is: a reader that comes later looks for itself.
+        // Closes the current reader, whenever `leaving` is cancelled; a later reader checks `leaving` itself.
         let told = async {
             leaving.cancelled().await;
             session.close_news();
@@ -98,18 +98,19 @@ impl Outlet {
                 return ended;
             }
             leaving.run_until_cancelled(pump.pause(retry)).await;
-            // It goes on after the last event that was given.
+            // Resumes after the last event that was read.
             match session.listen(None).await {
                 Ok(reader) => {
                     pump.reader = reader;
-                    // Whoever left in between asked the reader before this one to close.
+                    // If `leaving` was cancelled in between, only the reader before this one was told to close.
                     if leaving.is_cancelled() {
                         session.close_news();
                     }
                 }
                 Err(error) if error.kind() == Kind::Gone => return Ended::Complete,
                 Err(error) => {
-                    tracing::warn!(session = session.label(), %error, "news cannot be read; trying on");
+                    let session = session.label();
+                    tracing::warn!(session, %error, "the standalone stream cannot be read; trying again");
                 }
             }
         }
@@ -118,7 +119,7 @@ impl Outlet {
 
 impl Pump {
     fn new(outlet: Outlet, reader: Reader, waiting: Vec<RequestId>) -> Self {
-        Self { outlet, reader, waiting, last: None, amiss: None, fruitless: 0 }
+        Self { outlet, reader, waiting, last: None, lost: None, fruitless: 0 }
     }
 
     /// Carries messages until the reader ends.
@@ -129,14 +130,14 @@ impl Pump {
                 Item::Event { id, body } => {
                     self.fruitless = 0;
                     self.last = id.or(self.last);
-                    // Before it is sent, because the client may answer at once.
+                    // Noted before it is queued, because the client may answer at once.
                     self.look(&body);
                     if self.outlet.output.send(Outgoing::Message { body, event: id }).await.is_err() {
                         return Ended::Unread;
                     }
                 }
                 Item::Gap => {
-                    self.amiss = Some(Error::new(
+                    self.lost = Some(Error::new(
                         Reason::StreamForgotten,
                         "The answer was dropped because the client read too slowly",
                     ));
@@ -149,7 +150,7 @@ impl Pump {
         Ended::Complete
     }
 
-    /// Notes what a message settles or asks.
+    /// Notes which request a message answers, or which question it asks or cancels.
     fn look(&mut self, body: &Bytes) {
         let Outlet { session, questions, .. } = &self.outlet;
         match Message::parse(body) {
@@ -161,16 +162,18 @@ impl Pump {
                 }
             }
             Ok(Message::Notification(_)) => {}
-            Err(fault) => tracing::error!(session = session.label(), ?fault, "a message of ours is none"),
+            Err(fault) => {
+                tracing::error!(session = session.label(), ?fault, "the session sent a malformed message")
+            }
         }
     }
 
-    /// Resumes the stream after the last event. False if that cannot be done.
-    async fn come_back(&mut self, retry: Duration) -> bool {
+    /// Resumes the stream after the last event. Returns whether that worked.
+    async fn resume(&mut self, retry: Duration) -> bool {
         self.pause(retry).await;
         let unreadable = || Error::new(Reason::StoreUnavailable, "The answer could not be read back");
         let Some(last) = self.last.filter(|_| self.fruitless <= MAX_FRUITLESS) else {
-            self.amiss = Some(unreadable());
+            self.lost = Some(unreadable());
             return false;
         };
         match self.outlet.session.listen(Some(last.to_string().as_bytes())).await {
@@ -179,13 +182,13 @@ impl Pump {
                 true
             }
             Err(error) => {
-                self.amiss = Some(unreadable().caused_by(error));
+                self.lost = Some(unreadable().caused_by(error));
                 false
             }
         }
     }
 
-    /// A stream that closed once is read on at once; one that does nothing but close is given time.
+    /// Waits before a resume, if the stream closed without a message since the last resume.
     async fn pause(&mut self, retry: Duration) {
         if self.fruitless > 0 {
             tokio::time::sleep(retry).await;
@@ -193,9 +196,9 @@ impl Pump {
         self.fruitless += 1;
     }
 
-    /// Answers what went unanswered because messages were lost.
-    async fn own_up(self) {
-        let Some(error) = self.amiss else { return };
+    /// Sends an error for each request whose answer was lost.
+    async fn answer_lost(self) {
+        let Some(error) = self.lost else { return };
         for id in self.waiting {
             tracing::warn!(session = self.outlet.session.label(), request = ?id, %error, "an answer was lost");
             let body = message::write_error(Some(&id), &error.to_rpc());

@@ -1,4 +1,5 @@
-//! Requests of the server that only the client can answer, so that nobody waits for an answer that cannot come.
+//! The server's requests to the client that have no answer yet. When the client can answer no more, each gets an
+//! error, so that the server does not wait for ever.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,24 +7,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tenure_protocol::{Reason, RequestId, Response, RpcError};
 use tenure_session::Session;
 
-/// The questions that went to the client and have no answer yet. As many as the session allows, no more.
+/// The questions that went to the client and have no answer yet. The session bounds their number.
 #[derive(Debug, Default)]
-pub(crate) struct Questions(Mutex<Open>);
+pub(crate) struct Questions(Mutex<OpenQuestions>);
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenQuestions {
     asked: HashSet<RequestId>,
-    /// The client says nothing more.
+    /// The client sends nothing more.
     silent: bool,
 }
 
 impl Questions {
-    /// For a client that cannot be asked: every question has its answer at once.
+    /// For a client that cannot be asked: every question gets its error at once.
     pub(crate) fn unanswerable() -> Self {
-        Self(Mutex::new(Open { silent: true, ..Open::default() }))
+        Self(Mutex::new(OpenQuestions { silent: true, ..OpenQuestions::default() }))
     }
 
-    /// A question is on its way to the client. If nobody can answer it any more, that is its answer.
+    /// Notes a question that is about to go to the client. If the client sends nothing more, it gets its error at once.
     pub(crate) fn ask(&self, id: RequestId, session: &Arc<Session>) {
         let mut open = self.open();
         if open.silent {
@@ -34,12 +35,12 @@ impl Questions {
         }
     }
 
-    /// It has its answer, or needs none.
+    /// The question has its answer, or was cancelled.
     pub(crate) fn settle(&self, id: &RequestId) {
         self.open().asked.remove(id);
     }
 
-    /// The client says nothing more.
+    /// The client sends nothing more: all open questions get their error.
     pub(crate) fn close(&self, session: Option<&Arc<Session>>) {
         let asked = {
             let mut open = self.open();
@@ -52,7 +53,7 @@ impl Questions {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, OpenQuestions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

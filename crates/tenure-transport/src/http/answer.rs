@@ -1,4 +1,4 @@
-//! The shape that the answer to a POST takes: as `/mcp` has it, or as one of the doors does.
+//! The format of the answer to a POST: of `/mcp`, or of one of the doors.
 
 use std::sync::Arc;
 
@@ -11,41 +11,41 @@ use tokio::sync::mpsc;
 
 use super::body::Body;
 use super::endpoint::{Endpoint, event_stream};
-use super::headers::Wanted;
+use super::headers::RequiredAccept;
 use super::leniencies::Leniencies;
 use super::reject::{json, reject};
 use super::sse;
 use crate::duplex::{MAX_WAITING, Outgoing, Outlet, Questions};
 
-/// How a POST is answered.
+/// The format in which a POST is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Manner {
-    /// With JSON if the answer is the first thing to say and comes soon, with a stream otherwise: `/mcp`.
+pub(super) enum AnswerFormat {
+    /// JSON if the answer comes soon and no other message comes before it, a stream otherwise: `/mcp`.
     Streamable,
-    /// With JSON, however long it takes: `/rpc`.
+    /// JSON, however long it takes: `/rpc`.
     Json,
-    /// With a stream that ends with `done`: POST `/sse`.
+    /// A stream that ends with `done`: POST `/sse`.
     Done,
 }
 
-/// What the answer is to.
-pub(super) enum Asked {
+/// The requests of one POST.
+pub(super) enum PostedRequests {
     /// One request.
     One(RequestId),
     /// An array of them.
     Batch(Vec<RequestId>),
 }
 
-impl Manner {
+impl AnswerFormat {
     pub(super) fn check_accept(self, headers: &HeaderMap, leniencies: Leniencies) -> Result<(), Error> {
         match self {
-            Self::Streamable => leniencies.check_accept(headers, Wanted::JsonAndEvents),
-            // There is no choice to be made, and old clients say nothing or anything.
+            Self::Streamable => leniencies.check_accept(headers, RequiredAccept::JsonAndEvents),
+            // The format is fixed, and old clients send no `Accept`, or a wrong one.
             Self::Json | Self::Done => Ok(()),
         }
     }
 
-    /// How a client gets an answer whose connection closed.
+    /// How a client gets its answer if its connection closes first.
     pub(super) fn collect(self) -> Collect {
         match self {
             Self::Streamable => Collect::Resumes,
@@ -53,8 +53,8 @@ impl Manner {
         }
     }
 
-    /// One message that is the whole answer.
-    pub(super) fn say(self, body: Bytes) -> Response<Body> {
+    /// The response for an answer of one message.
+    pub(super) fn respond(self, body: Bytes) -> Response<Body> {
         match self {
             Self::Streamable | Self::Json => json(StatusCode::OK, body),
             Self::Done => {
@@ -66,12 +66,12 @@ impl Manner {
         }
     }
 
-    /// The response for an error. One that is an answer to the request has the shape of answers.
+    /// The response for an error. An error that answers the request (status 200) has the format of answers.
     pub(super) fn refuse(self, error: &Error, id: Option<&RequestId>) -> Response<Body> {
         let response = reject(error, id);
         match self {
             Self::Done if response.status() == StatusCode::OK => {
-                self.say(message::write_error(id, &error.to_rpc()))
+                self.respond(message::write_error(id, &error.to_rpc()))
             }
             _ => response,
         }
@@ -83,48 +83,53 @@ impl Endpoint {
         &self,
         answer: Answer,
         session: &Arc<Session>,
-        asked: Asked,
-        manner: Manner,
+        requests: PostedRequests,
+        format: AnswerFormat,
     ) -> Response<Body> {
-        match (answer, manner) {
-            (Answer::Json(body), _) => manner.say(body),
-            (Answer::Stream(reader), Manner::Streamable) => self.stream(reader),
-            (Answer::Stream(reader), Manner::Done) => {
+        match (answer, format) {
+            (Answer::Json(body), _) => format.respond(body),
+            (Answer::Stream(reader), AnswerFormat::Streamable) => self.stream(reader),
+            (Answer::Stream(reader), AnswerFormat::Done) => {
                 event_stream(Body::events_then_done(reader, self.0.rules.keep_alive))
             }
-            (answer @ Answer::Stream(_), Manner::Json) => {
-                json(StatusCode::OK, self.whole(answer, session, asked).await)
+            (answer @ Answer::Stream(_), AnswerFormat::Json) => {
+                json(StatusCode::OK, self.whole(answer, session, requests).await)
             }
-            // The client said it does not want an answer, so it gets a stream without one.
-            (Answer::Withdrawn, Manner::Streamable) => event_stream(Body::comment(b": cancelled\n\n")),
-            (Answer::Withdrawn, Manner::Done) => event_stream(Body::comment(sse::DONE)),
-            (Answer::Withdrawn, Manner::Json) => json(StatusCode::OK, withdrawn(&asked)),
+            // The client has cancelled the request, so it gets a stream without an answer.
+            (Answer::Withdrawn, AnswerFormat::Streamable) => event_stream(Body::comment(b": cancelled\n\n")),
+            (Answer::Withdrawn, AnswerFormat::Done) => event_stream(Body::comment(sse::DONE)),
+            (Answer::Withdrawn, AnswerFormat::Json) => json(StatusCode::OK, withdrawn(&requests)),
         }
     }
 
-    /// The answer as one JSON text, however long it takes.
-    pub(super) async fn whole(&self, answer: Answer, session: &Arc<Session>, asked: Asked) -> Bytes {
+    /// Waits for the whole answer as one JSON text, however long it takes.
+    pub(super) async fn whole(
+        &self,
+        answer: Answer,
+        session: &Arc<Session>,
+        requests: PostedRequests,
+    ) -> Bytes {
         match answer {
             Answer::Json(body) => body,
-            Answer::Stream(reader) => Box::pin(collect(reader, session, asked)).await,
-            Answer::Withdrawn => withdrawn(&asked),
+            Answer::Stream(reader) => Box::pin(collect(reader, session, requests)).await,
+            Answer::Withdrawn => withdrawn(&requests),
         }
     }
 }
 
-/// Waits for the last answer of a stream. What is said meanwhile has no place in one JSON answer and is dropped, and
-/// what the server asks is answered for the client: nobody there can.
-async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Bytes {
-    let (output, mut said) = mpsc::channel(MAX_WAITING);
+/// Waits for the last answer of a stream. Notifications do not fit into one JSON answer and are dropped. The server's
+/// questions are answered with an error, because this client cannot be requests.
+async fn collect(reader: Reader, session: &Arc<Session>, requests: PostedRequests) -> Bytes {
+    let (output, mut messages) = mpsc::channel(MAX_WAITING);
     let questions = Arc::new(Questions::unanswerable());
     let outlet = Outlet { session: Arc::clone(session), output, questions };
-    let waiting = match &asked {
-        Asked::One(id) => vec![id.clone()],
-        Asked::Batch(ids) => ids.clone(),
+    let waiting = match &requests {
+        PostedRequests::One(id) => vec![id.clone()],
+        PostedRequests::Batch(ids) => ids.clone(),
     };
     let gather = async {
         let mut answers: Vec<Bytes> = Vec::new();
-        while let Some(outgoing) = said.recv().await {
+        while let Some(outgoing) = messages.recv().await {
             let Outgoing::Message { body, .. } = outgoing else { continue };
             if let Ok(Message::Response(_)) = Message::parse(&body) {
                 answers.push(body);
@@ -133,9 +138,9 @@ async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Bytes 
         answers
     };
     let ((), mut answers) = tokio::join!(outlet.answers(reader, waiting), gather);
-    match asked {
-        Asked::One(_) => answers.pop().unwrap_or_else(|| withdrawn(&asked)),
-        Asked::Batch(_) => {
+    match requests {
+        PostedRequests::One(_) => answers.pop().unwrap_or_else(|| withdrawn(&requests)),
+        PostedRequests::Batch(_) => {
             let mut all = BytesMut::from(&b"["[..]);
             for (index, answer) in answers.iter().enumerate() {
                 if index > 0 {
@@ -149,12 +154,12 @@ async fn collect(reader: Reader, session: &Arc<Session>, asked: Asked) -> Bytes 
     }
 }
 
-/// A client that withdrew its request still waits for the response to its POST.
-fn withdrawn(asked: &Asked) -> Bytes {
-    match asked {
-        Asked::One(id) => {
+/// The answer for a request that the client withdrew: its POST still needs a response.
+fn withdrawn(requests: &PostedRequests) -> Bytes {
+    match requests {
+        PostedRequests::One(id) => {
             message::write_error(Some(id), &RpcError::of(Reason::Cancelled, "The request was withdrawn"))
         }
-        Asked::Batch(_) => Bytes::from_static(b"[]"),
+        PostedRequests::Batch(_) => Bytes::from_static(b"[]"),
     }
 }

@@ -1,4 +1,4 @@
-//! The bodies we send: nothing, one buffer, or a stream of events.
+//! The bodies of responses: nothing, one buffer, or a stream of events.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,33 +12,33 @@ use tenure_session::session::Item;
 use tokio::time::{Instant, Sleep};
 use tokio_util::task::TaskTracker;
 
-use super::doors::Talk;
+use super::doors::DoorStream;
 use super::pieces::Pieces;
 use super::sse::{self, Wording};
-use crate::http::exchange_body::Flowing;
+use crate::http::exchange_body::ExchangeBody;
 use crate::http::http2_pacing::{PIECE_BYTES, Paced, Stalled};
 
-/// The most that is put into one frame before the client has taken the last one.
+/// The most bytes that are put into one frame before the client has taken the last one.
 pub(super) const FRAME_BYTES: usize = 64 << 10;
 
 /// A response body.
 #[derive(Debug)]
-pub struct Body(Inner);
+pub struct Body(BodyKind);
 
 #[derive(Debug)]
-enum Inner {
+enum BodyKind {
     Empty,
     Full(Bytes),
     Pieces(Box<Pieces>),
     Comment(&'static [u8]),
-    Events(Box<Events>),
-    Talk(Box<Talk>),
-    Flow(Box<Flowing>),
+    Events(Box<EventsBody>),
+    Door(Box<DoorStream>),
+    Flow(Box<ExchangeBody>),
     Paced(Paced),
 }
 
 #[derive(Debug)]
-struct Events {
+struct EventsBody {
     reader: Reader,
     opened: bool,
     shape: Shape,
@@ -47,89 +47,90 @@ struct Events {
     timer: Pin<Box<Sleep>>,
 }
 
-/// What a stream looks like around its messages.
+/// What a stream sends around its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shape {
-    /// As Streamable HTTP has it.
+    /// As Streamable HTTP defines it.
     Streamable,
-    /// Nothing but messages, and then the word that this was all.
+    /// Only messages, and then a `done` event.
     ThenDone,
-    /// That word was said.
+    /// The `done` event was sent, or must not be sent.
     Done,
 }
 
 impl Body {
     /// No body.
-    pub const EMPTY: Self = Self(Inner::Empty);
+    pub const EMPTY: Self = Self(BodyKind::Empty);
 
     pub(super) fn full(bytes: Bytes) -> Self {
-        Self(Inner::Full(bytes))
+        Self(BodyKind::Full(bytes))
     }
 
-    /// A stream that says nothing but a comment.
+    /// A stream that contains only a comment.
     pub(super) fn comment(text: &'static [u8]) -> Self {
-        Self(Inner::Comment(text))
+        Self(BodyKind::Comment(text))
     }
 
     pub(super) fn events(reader: Reader, keep_alive: Duration, wording: Wording) -> Self {
-        let events = Events::new(reader, keep_alive, Shape::Streamable);
-        Self(Inner::Events(Box::new(Events { wording, ..events })))
+        let events = EventsBody::new(reader, keep_alive, Shape::Streamable);
+        Self(BodyKind::Events(Box::new(EventsBody { wording, ..events })))
     }
 
     pub(super) fn events_then_done(reader: Reader, keep_alive: Duration) -> Self {
-        Self(Inner::Events(Box::new(Events::new(reader, keep_alive, Shape::ThenDone))))
+        Self(BodyKind::Events(Box::new(EventsBody::new(reader, keep_alive, Shape::ThenDone))))
     }
 
-    pub(super) fn flow(flow: Flowing) -> Self {
-        Self(Inner::Flow(Box::new(flow)))
+    pub(super) fn flow(flow: ExchangeBody) -> Self {
+        Self(BodyKind::Flow(Box::new(flow)))
     }
 
-    /// The same, with an answer that is large counted until the client has read it.
+    /// Counts a large answer against the client's share until the client has read it.
     pub(super) fn counted(self, share: &Share) -> Self {
         match self.0 {
-            Inner::Full(bytes) if bytes.len() > FRAME_BYTES => {
+            BodyKind::Full(bytes) if bytes.len() > FRAME_BYTES => {
                 let unread = share.unread(bytes.len());
-                Self(Inner::Pieces(Box::new(Pieces::new(bytes, unread))))
+                Self(BodyKind::Pieces(Box::new(Pieces::new(bytes, unread))))
             }
             other => Self(other),
         }
     }
 
-    /// The answer that is counted, if it is.
+    /// The count of a large answer, if this is one.
     pub(crate) fn unread(&self) -> Option<Unread> {
         match &self.0 {
-            Inner::Pieces(pieces) => Some(pieces.unread()),
+            BodyKind::Pieces(pieces) => Some(pieces.unread()),
             _ => None,
         }
     }
 
-    /// The same for a stream of HTTP/2, if it can be more than a connection should hold for each of them. A talk is
-    /// left as it is: it has to know what was written, and has no more than a few messages waiting.
+    /// Paces the body for an HTTP/2 stream, if it can be larger than what a connection should hold for each stream. A
+    /// door stream stays as it is: it has to know which messages were written, and only a few messages wait in its
+    /// queue.
     pub(super) fn at_pace(self, tasks: &TaskTracker, stall: Duration, share: &Share) -> Self {
-        Self(Inner::Paced(match self.0 {
-            Inner::Full(bytes) if bytes.len() > PIECE_BYTES => {
+        Self(BodyKind::Paced(match self.0 {
+            BodyKind::Full(bytes) if bytes.len() > PIECE_BYTES => {
                 let unread = share.unread(bytes.len());
                 Paced::whole(bytes, tasks, stall, unread)
             }
-            Inner::Events(mut events) => Paced::new(move |cx| events.poll(cx), tasks, stall, None),
-            Inner::Flow(mut flow) => Paced::new(move |cx| flow.poll(cx), tasks, stall, None),
-            Inner::Paced(paced) => paced,
-            other @ (Inner::Empty
-            | Inner::Full(_)
-            | Inner::Pieces(_)
-            | Inner::Comment(_)
-            | Inner::Talk(_)) => {
+            BodyKind::Events(mut events) => Paced::new(move |cx| events.poll(cx), tasks, stall, None),
+            BodyKind::Flow(mut flow) => Paced::new(move |cx| flow.poll(cx), tasks, stall, None),
+            BodyKind::Paced(paced) => paced,
+            other @ (BodyKind::Empty
+            | BodyKind::Full(_)
+            | BodyKind::Pieces(_)
+            | BodyKind::Comment(_)
+            | BodyKind::Door(_)) => {
                 return Self(other);
             }
         }))
     }
 
-    pub(super) fn talk(talk: Talk) -> Self {
-        Self(Inner::Talk(Box::new(talk)))
+    pub(super) fn door(stream: DoorStream) -> Self {
+        Self(BodyKind::Door(Box::new(stream)))
     }
 }
 
-impl Events {
+impl EventsBody {
     fn new(reader: Reader, keep_alive: Duration, shape: Shape) -> Self {
         let timer = Box::pin(tokio::time::sleep(keep_alive));
         let opened = shape != Shape::Streamable;
@@ -143,14 +144,14 @@ impl Events {
             out.extend_from_slice(sse::OPENING);
         }
         let retry = self.reader.retry();
-        // Several events share a frame if they are at hand, so that a replay is few writes.
+        // Events that are ready share a frame, so that a replay needs few writes.
         while out.len() < FRAME_BYTES {
             match self.reader.poll_next(cx) {
-                // Clients of this shape take every event for a message.
+                // Clients at POST `/sse` take every event for a message.
                 Poll::Ready(Some(Item::Prime(_))) if self.shape != Shape::Streamable => {}
                 Poll::Ready(Some(item)) => {
                     if matches!(item, Item::Close(_)) && self.shape == Shape::ThenDone {
-                        // The stream goes on elsewhere, so this was not all.
+                        // More messages come when the client resumes, so `done` must not be sent.
                         self.shape = Shape::Done;
                     }
                     sse::write_worded(&item, retry, self.wording, &mut out);
@@ -169,7 +170,7 @@ impl Events {
             out.extend_from_slice(sse::KEEP_ALIVE);
         }
         self.timer.as_mut().reset(Instant::now() + self.keep_alive);
-        // The timer has to be polled once to wake us, also when the reader had something to say.
+        // Polled once after the reset, even if an event was written, because only a polled timer wakes this task.
         let _ = self.timer.as_mut().poll(cx);
         Poll::Ready(Some(out.freeze()))
     }
@@ -184,24 +185,24 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Stalled>>> {
         let bytes = match &mut self.0 {
-            Inner::Empty => None,
-            Inner::Full(bytes) => {
+            BodyKind::Empty => None,
+            BodyKind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
-                self.0 = Inner::Empty;
+                self.0 = BodyKind::Empty;
                 Some(bytes)
             }
-            Inner::Pieces(pieces) => {
+            BodyKind::Pieces(pieces) => {
                 return Poll::Ready(pieces.next(cx).map(|piece| piece.map(Frame::data)));
             }
-            Inner::Comment(text) => {
+            BodyKind::Comment(text) => {
                 let bytes = Bytes::from_static(text);
-                self.0 = Inner::Empty;
+                self.0 = BodyKind::Empty;
                 Some(bytes)
             }
-            Inner::Events(events) => std::task::ready!(events.poll(cx)),
-            Inner::Talk(talk) => std::task::ready!(talk.poll(cx)),
-            Inner::Flow(flow) => std::task::ready!(flow.poll(cx)),
-            Inner::Paced(paced) => {
+            BodyKind::Events(events) => std::task::ready!(events.poll(cx)),
+            BodyKind::Door(stream) => std::task::ready!(stream.poll(cx)),
+            BodyKind::Flow(flow) => std::task::ready!(flow.poll(cx)),
+            BodyKind::Paced(paced) => {
                 return paced.poll(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)));
             }
         };
@@ -210,22 +211,22 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Inner::Empty => true,
-            Inner::Pieces(pieces) => pieces.left() == 0,
-            // The last piece says that it is the last, and nobody has to wait for that word.
-            Inner::Paced(paced) => paced.left() == Some(0),
+            BodyKind::Empty => true,
+            BodyKind::Pieces(pieces) => pieces.left() == 0,
+            // The last piece already carries the end of the stream, so the client need not wait for a further frame.
+            BodyKind::Paced(paced) => paced.left() == Some(0),
             _ => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Inner::Empty => SizeHint::with_exact(0),
-            Inner::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Pieces(pieces) => SizeHint::with_exact(pieces.left() as u64),
-            Inner::Comment(text) => SizeHint::with_exact(text.len() as u64),
-            Inner::Paced(paced) => paced.left().map_or_else(SizeHint::default, SizeHint::with_exact),
-            Inner::Events(_) | Inner::Talk(_) | Inner::Flow(_) => SizeHint::default(),
+            BodyKind::Empty => SizeHint::with_exact(0),
+            BodyKind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Pieces(pieces) => SizeHint::with_exact(pieces.left() as u64),
+            BodyKind::Comment(text) => SizeHint::with_exact(text.len() as u64),
+            BodyKind::Paced(paced) => paced.left().map_or_else(SizeHint::default, SizeHint::with_exact),
+            BodyKind::Events(_) | BodyKind::Door(_) | BodyKind::Flow(_) => SizeHint::default(),
         }
     }
 }

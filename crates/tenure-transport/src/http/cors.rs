@@ -1,10 +1,11 @@
-//! What a browser asks for before a page may talk to us, and what it wants to hear before the page may read our answer.
+//! CORS: tells a browser whether a page may send a request, and whether the page may read the answer.
 //!
-//! In: the `Origin` that the guard has allowed. Out: the answer to a preflight request, and the `Access-Control-*` headers
-//! of every other answer. A request without `Origin` is no page's, and nothing here is done for it: its answers do
-//! not even get `Vary`, because none of them may be kept by a cache.
+//! In: the `Origin` that the guard has allowed. Out: the answer to a preflight request, and the `Access-Control-*`
+//! headers of every other answer. A request without `Origin` does not come from a page, so its answer gets no such
+//! header, and no `Vary` either, because a cache may not keep these answers.
 //!
-//! Pages carry their credentials in headers that they set themselves, so `Access-Control-Allow-Credentials` is never sent.
+//! Pages carry their credentials in headers that they set themselves, so `Access-Control-Allow-Credentials` is never
+//! sent.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -16,11 +17,12 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use super::body::Body;
 use super::reject::empty;
 
-/// Request headers that every page may set. All of them at once, so that a browser asks once and not before every new one.
+/// Request headers that every page may set. Always listed together, so that a browser asks once and not for each
+/// header.
 const ALLOWED_HEADERS: &str = "accept, authorization, baggage, content-type, last-event-id, mcp-method, mcp-name, \
      mcp-protocol-version, mcp-session-id, traceparent, tracestate";
 
-/// Response headers that a page may read besides those that it always may.
+/// Response headers that a page may read, besides those that every page may read.
 const EXPOSED_HEADERS: HeaderValue =
     HeaderValue::from_static("Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After, Allow");
 
@@ -30,12 +32,13 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 const REQUEST_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOW_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
-/// The origin of a page that may talk to us.
+/// The origin of a page that may use this server.
 #[derive(Clone, Debug)]
-pub(super) struct Page(HeaderValue);
+pub(super) struct BrowserPage(HeaderValue);
 
-impl Page {
-    /// The page that sent a request, whose `Origin` was allowed. Browsers send one origin; two belong to no page.
+impl BrowserPage {
+    /// The page that sent a request whose `Origin` was allowed. A browser sends one origin, so two do not come from a
+    /// page.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut origins = headers.get_all(ORIGIN).iter();
         match (origins.next(), origins.next()) {
@@ -44,7 +47,7 @@ impl Page {
         }
     }
 
-    /// The answer to a preflight request at a path with these methods; none if the request is no preflight.
+    /// The answer to a preflight request for a path with these methods; `None` if the request is not a preflight.
     pub(super) fn preflight(
         &self,
         method: &Method,
@@ -61,7 +64,7 @@ impl Page {
         answered.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed_headers(headers));
         answered.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
         if headers.get(REQUEST_PRIVATE_NETWORK).is_some_and(|asked| asked == "true") {
-            // A page of the internet asks whether it may talk to a server in a private network, or on this machine.
+            // A page from the internet asks whether it may use a server in a private network, or on this machine.
             answered.insert(ALLOW_PRIVATE_NETWORK, HeaderValue::from_static("true"));
         }
         answered.insert(
@@ -83,15 +86,15 @@ impl Page {
     }
 }
 
-/// Lets the page read a response, if a page asked.
-pub(super) fn readable(response: Response<Body>, page: Option<Page>) -> Response<Body> {
+/// Lets the page read a response, if a page sent the request.
+pub(super) fn readable(response: Response<Body>, page: Option<BrowserPage>) -> Response<Body> {
     match page {
         None => response,
         Some(page) => page.may_read(response),
     }
 }
 
-/// The request headers that are allowed: ours, and those that were asked for if they do no harm.
+/// The request headers that are allowed: the fixed list, and the harmless ones that the browser asks for.
 fn allowed_headers(headers: &HeaderMap) -> HeaderValue {
     let ours = |name: &str| ALLOWED_HEADERS.split(", ").any(|ours| ours.eq_ignore_ascii_case(name));
     let mut allowed = String::new();
@@ -110,15 +113,15 @@ fn allowed_headers(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::try_from(allowed).unwrap_or(HeaderValue::from_static(ALLOWED_HEADERS))
 }
 
-/// Whether a page may set a header of this name. Not those that say where a request comes from or what it really is:
-/// proxies set them, and servers believe them.
+/// Whether a page may set this header. It may not set a header that tells a request's origin or its real method,
+/// because proxies set those and servers trust them.
 fn is_harmless(name: &str) -> bool {
     let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { return false };
     let name = name.as_str();
     let is_of_proxies = ["x-forwarded-", "proxy-", "sec-", "x-original-", "x-rewrite-", "cf-", "x-envoy-"]
         .iter()
         .any(|prefix| name.starts_with(prefix));
-    let is_believed = matches!(
+    let is_trusted = matches!(
         name,
         "connection"
             | "content-length"
@@ -141,7 +144,7 @@ fn is_harmless(name: &str) -> bool {
             | "x-method-override"
             | "x-real-ip"
     );
-    !is_of_proxies && !is_believed
+    !is_of_proxies && !is_trusted
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use tenure_session::exchange::Exchanges;
 use tenure_session::{Principal, Reader, Session, SessionId, Sessions};
 use tokio_util::task::TaskTracker;
 
-use super::answer::Manner;
+use super::answer::AnswerFormat;
 use super::body::Body;
-use super::cors::{self, Page};
+use super::cors::{self, BrowserPage};
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
 use super::leniencies::Leniencies;
@@ -30,9 +30,9 @@ use super::reject::{reject, reject_method};
 /// What the endpoint allows.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Hosts that are answered.
+    /// `Host` values that are allowed.
     pub hosts: AllowedHosts,
-    /// Origins that are answered.
+    /// `Origin` values that are allowed.
     pub origins: AllowedOrigins,
     /// The largest body that is read.
     pub max_body_bytes: usize,
@@ -40,11 +40,11 @@ pub struct Rules {
     pub body_timeout: Duration,
     /// How often a quiet stream gets a comment.
     pub keep_alive: Duration,
-    /// How long a client of HTTP/2 may make no room for what there is for it on a stream.
+    /// How long an HTTP/2 client may make no room on a stream while bytes wait for it.
     pub stall_timeout: Duration,
-    /// What clients of earlier designs are forgiven.
+    /// Exceptions for clients of earlier designs.
     pub leniencies: Leniencies,
-    /// What clients may make us hold.
+    /// How much clients may make the server hold.
     pub budget: Budget,
 }
 
@@ -65,26 +65,26 @@ impl Default for Rules {
 
 /// The MCP endpoint of some sessions; a `tower` service. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Endpoint(pub(super) Arc<Inner>);
+pub struct Endpoint(pub(super) Arc<EndpointState>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct EndpointState {
     pub(super) sessions: Sessions,
     pub(super) exchanges: Option<Exchanges>,
     pub(super) rules: Rules,
     refused: Refused,
-    /// Those that read for clients. They end with the connections of those.
+    /// Tasks that read streams for clients. Each ends with the connection of its client.
     pub(super) tasks: TaskTracker,
 }
 
-/// The other end of the connection. Servers of others pass it as an extension of the request.
+/// The other end of the connection. An embedder's server passes it as an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Remote {
     /// Its address.
     pub address: SocketAddr,
     /// `http` or `https`.
     pub scheme: &'static str,
-    /// What it may make us hold, if its connection looked that up already.
+    /// How much it may make the server hold, if its connection has looked that up already.
     pub(crate) share: Option<Share>,
 }
 
@@ -95,7 +95,7 @@ impl Remote {
     }
 }
 
-/// Who sends a request, and what the request takes.
+/// The sender of a request, and the memory that the request takes.
 pub(super) struct Asker<'a> {
     pub(super) remote: Option<&'a Remote>,
     /// The memory of its body.
@@ -103,9 +103,9 @@ pub(super) struct Asker<'a> {
 }
 
 impl Endpoint {
-    /// An endpoint for these sessions, and for nothing else.
+    /// An endpoint that serves only these sessions.
     pub fn new(sessions: Sessions, rules: Rules) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(EndpointState {
             sessions,
             exchanges: None,
             rules,
@@ -114,11 +114,11 @@ impl Endpoint {
         }))
     }
 
-    /// The same for requests without a session too.
+    /// Serves requests without a session too.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
         let (sessions, rules) = (self.0.sessions.clone(), self.0.rules.clone());
-        Self(Arc::new(Inner {
+        Self(Arc::new(EndpointState {
             sessions,
             exchanges: Some(exchanges),
             rules,
@@ -135,7 +135,7 @@ impl Endpoint {
     /// Answers one request that came from `remote`.
     ///
     /// # Cancel safety
-    /// A request of a session that was admitted goes on when this future is dropped; one without is withdrawn.
+    /// An admitted request of a session goes on when this future is dropped; a request without a session is withdrawn.
     pub async fn handle<B>(&self, request: Request<B>, remote: Option<&Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -147,10 +147,10 @@ impl Endpoint {
             ControlFlow::Break(response) => return response,
         };
         let response = match parts.method {
-            Method::POST => self.post(&parts, body, remote, Manner::Streamable).await,
+            Method::POST => self.post(&parts, body, remote, AnswerFormat::Streamable).await,
             Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, remote)).await => response,
             _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
-            // Boxed, so that the frequent case carries no room for the rare ones.
+            // Boxed, so that the future of the frequent POST has no room for the rare methods.
             Method::GET => Box::pin(self.get(&parts, remote)).await,
             Method::DELETE => Box::pin(self.delete(&parts)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
@@ -162,14 +162,15 @@ impl Endpoint {
         &self.0.rules
     }
 
-    /// Checks who may talk to us at all; every path of the endpoint does so first. A request that may not is answered, and
-    /// so is a browser that asks whether its page may use these methods. For any other request, the page that sent it.
+    /// Checks Host and Origin; every path of the endpoint does so first. Breaks with the response for a request that
+    /// is not allowed, and for a browser's preflight request. Continues with the page that sent the request, if a
+    /// page did.
     pub(super) fn admit(
         &self,
         parts: &http::request::Parts,
         remote: Option<&Remote>,
         methods: &'static str,
-    ) -> ControlFlow<Response<Body>, Option<Page>> {
+    ) -> ControlFlow<Response<Body>, Option<BrowserPage>> {
         let page = self.page(&parts.headers);
         if let Err(error) = guard::check_host(parts, remote, &self.0.rules.hosts) {
             self.tell_refused(&error, parts);
@@ -189,17 +190,17 @@ impl Endpoint {
     }
 
     /// The page that sends a request, if a page does.
-    pub(super) fn page(&self, headers: &HeaderMap) -> Result<Option<Page>, Error> {
+    pub(super) fn page(&self, headers: &HeaderMap) -> Result<Option<BrowserPage>, Error> {
         guard::check_origin(headers, &self.0.rules.origins)
     }
 
-    /// Tells operators whom the endpoint turned away, and how to let them in.
+    /// Logs for operators which host or origin was refused, and how to allow it.
     fn tell_refused(&self, error: &Error, parts: &http::request::Parts) {
         let host = guard::host(&parts.headers, parts.uri.authority());
         self.0.refused.tell(error, host, &parts.headers);
     }
 
-    /// The methods that there are at the endpoint.
+    /// The HTTP methods that the endpoint allows.
     fn methods(&self) -> &'static str {
         match self.eras() {
             Eras::Modern => "POST",
@@ -207,7 +208,7 @@ impl Endpoint {
         }
     }
 
-    /// Finds the session that the headers name. If it has to be woken, that is charged to whoever asks.
+    /// Finds the session that the headers name. If it has to be woken, its memory counts against the sender's share.
     pub(super) async fn session(
         &self,
         parts: &http::request::Parts,
@@ -221,13 +222,13 @@ impl Endpoint {
         found.map_err(|error| self.0.rules.leniencies.not_found(error, &parts.headers))
     }
 
-    /// Who sends the request. Credentials come with authentication; until then nobody has a name.
+    /// The principal of a request. Until authentication checks credentials, every principal is anonymous.
     #[expect(clippy::unused_self, reason = "credentials will be checked by the endpoint's rules")]
     pub(super) fn principal(&self, _parts: &http::request::Parts) -> Principal {
         Principal::ANONYMOUS
     }
 
-    /// What the sender of a request may make us hold.
+    /// How much the sender of a request may make the server hold.
     pub(super) fn share(&self, remote: Option<&Remote>) -> Share {
         match remote {
             Some(Remote { share: Some(share), .. }) => share.clone(),
@@ -236,7 +237,7 @@ impl Endpoint {
         }
     }
 
-    /// Who sends a request without a body.
+    /// The caller of a request without a body.
     pub(super) fn bodiless(&self, parts: &http::request::Parts, remote: Option<&Remote>) -> Caller {
         let held = Arc::new(self.share(remote).take_anyway(Resource::Memory, 0));
         self.caller(parts, &Asker { remote, held })
@@ -254,8 +255,8 @@ impl Endpoint {
         }
     }
 
-    /// A response over this version of HTTP. Where many streams share a connection, one that is stuck would otherwise have
-    /// all the time in the world.
+    /// Prepares a response for this version of HTTP. In HTTP/2, many streams share a connection, so each stream needs
+    /// its own limit on how long it may be stuck.
     pub(super) fn at_pace(
         &self,
         version: http::Version,
@@ -280,9 +281,11 @@ impl Endpoint {
 /// The session id that the headers carry.
 pub(super) fn session_id(parts: &http::request::Parts) -> Result<SessionId, Error> {
     match headers::session(&parts.headers) {
-        headers::Named::Session(id) => Ok(id),
-        headers::Named::Unknown => Err(Error::new(Reason::SessionNotFound, "Session not found or expired")),
-        headers::Named::None => {
+        headers::SessionHeader::Session(id) => Ok(id),
+        headers::SessionHeader::Unknown => {
+            Err(Error::new(Reason::SessionNotFound, "Session not found or expired"))
+        }
+        headers::SessionHeader::None => {
             Err(Error::new(Reason::SessionRequired, "Missing Mcp-Session-Id header: start with initialize"))
         }
     }
@@ -293,7 +296,7 @@ pub(super) fn event_stream(body: Body) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Proxies of the nginx family hold a stream back without this.
+    // Without this, nginx and similar proxies buffer the stream.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }

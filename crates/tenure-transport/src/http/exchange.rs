@@ -1,30 +1,30 @@
-//! POST of the modern era: a request that stands alone.
+//! POST of the modern era: one request without a session.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use tenure_protocol::era::{self, Shape};
-use tenure_protocol::modern::{self, Header, Heads, Streams};
+use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
 use tenure_protocol::{Era, Eras, Message, RawJson, Request};
-use tenure_session::exchange::{Answer, Exchanges, Flow};
+use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream};
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
-use crate::http::exchange_body::Flowing;
+use crate::http::exchange_body::ExchangeBody;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM: &str = "mcp-param-";
 
-/// Who has to deal with a message.
-pub(super) enum Belongs<'a> {
+/// Which part serves a message, by its era.
+pub(super) enum HttpEraChoice<'a> {
     /// Sessions.
     Session,
     /// Exchanges.
     Exchange(&'a Exchanges),
-    /// Nobody: it is of an era that is not served here.
-    Nobody(Eras),
+    /// Its era is not served here; these are.
+    NotServed(Eras),
 }
 
 impl Endpoint {
@@ -33,32 +33,35 @@ impl Endpoint {
         self.0.exchanges.as_ref().map_or(Eras::Legacy, Exchanges::eras)
     }
 
-    /// Whether there are no sessions that a request with this version in its header could be about.
+    /// Whether a request with this version in its header cannot belong to a session.
     pub(super) fn has_no_sessions_for(&self, version: Option<&str>) -> bool {
-        // The header alone says it, while nothing is known of a body.
+        // Decided by the header alone, because the body was not read yet.
         let is_modern = era::belongs(Shape::NoMessage, None, version) == Era::Modern;
         is_modern || self.eras() == Eras::Modern
     }
 
-    /// Who has to deal with a message. Without exchanges, sessions deal with everything.
-    pub(super) fn belongs(
+    /// Which part serves a message. Without exchanges, sessions serve every message.
+    pub(super) fn choose_era(
         &self,
         shape: Shape,
         params: Option<&RawJson>,
         header: Option<&str>,
-    ) -> Belongs<'_> {
-        let Some(exchanges) = &self.0.exchanges else { return Belongs::Session };
+    ) -> HttpEraChoice<'_> {
+        let Some(exchanges) = &self.0.exchanges else { return HttpEraChoice::Session };
         match (era::belongs(shape, params, header), exchanges.eras()) {
-            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => Belongs::Session,
-            (Era::Modern, Eras::Both | Eras::Modern) => Belongs::Exchange(exchanges),
-            (Era::Legacy, Eras::Modern) => Belongs::Nobody(Eras::Modern),
+            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => HttpEraChoice::Session,
+            (Era::Modern, Eras::Both | Eras::Modern) => HttpEraChoice::Exchange(exchanges),
+            (Era::Legacy, Eras::Modern) => HttpEraChoice::NotServed(Eras::Modern),
         }
     }
 
-    /// Whether an array of messages has one of the modern era, which has no arrays.
+    /// Whether a batch contains a message of the modern era, which has no batches.
     pub(super) fn is_modern_batch(&self, elements: &[RawJson], header: Option<&str>) -> bool {
         let modern = |shape, params: Option<&RawJson>| {
-            matches!(self.belongs(shape, params, header), Belongs::Exchange(_) | Belongs::Nobody(_))
+            matches!(
+                self.choose_era(shape, params, header),
+                HttpEraChoice::Exchange(_) | HttpEraChoice::NotServed(_)
+            )
         };
         modern(Shape::NoMessage, None)
             || elements.iter().any(|element| match Message::parse(element.bytes()) {
@@ -70,7 +73,7 @@ impl Endpoint {
     /// Answers a request.
     ///
     /// # Cancel safety
-    /// Dropping it withdraws the request: that is what it means when a client hangs up.
+    /// Dropping it withdraws the request, because the client has hung up.
     pub(super) async fn exchange(
         &self,
         exchanges: &Exchanges,
@@ -84,23 +87,23 @@ impl Endpoint {
             Err(error) => return reject_exchange(&error, Some(&id)),
         };
         checked.streams = match headers::accepts_events(&parts.headers) {
-            true => Streams::Resumable,
-            false => Streams::No,
+            true => StreamSupport::Resumable,
+            false => StreamSupport::No,
         };
         match exchanges.request(checked, self.caller(parts, asker)).await {
-            Answer::Json { body, code } => json(modern_status(code), body),
-            Answer::Refused(error) => reject_exchange(&error, Some(&id)),
-            Answer::Stream(flow) => self.flow(*flow),
+            ExchangeAnswer::Json { body, code } => json(modern_status(code), body),
+            ExchangeAnswer::Refused(error) => reject_exchange(&error, Some(&id)),
+            ExchangeAnswer::Stream(flow) => self.flow(*flow),
         }
     }
 
-    /// Goes on with a call whose stream broke. `None` if the headers do not name one.
+    /// Resumes a call whose stream broke. `None` if the headers do not name a call.
     ///
     /// # Cancel safety
     /// Dropping it withdraws the request.
     pub(super) async fn resume_call(&self, parts: &Parts, remote: Option<&Remote>) -> Option<Response<Body>> {
         let exchanges = self.0.exchanges.as_ref()?;
-        // Looked at first: to go on with a call takes it away from the connection that it had.
+        // Checked first, because a resume takes the call away from its old connection.
         let event_id =
             parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
         let resumed = exchanges.resume(event_id.as_bytes(), self.bodiless(parts, remote)).await?;
@@ -112,11 +115,11 @@ impl Endpoint {
     }
 
     fn flow(&self, flow: Flow) -> Response<Body> {
-        event_stream(Body::flow(Flowing::new(flow, self.0.rules.keep_alive)))
+        event_stream(Body::flow(ExchangeBody::new(flow, self.0.rules.keep_alive)))
     }
 }
 
-/// The headers that repeat what the body says.
+/// The headers that repeat parts of the body.
 fn heads(headers: &HeaderMap) -> Heads<'_> {
     let params = headers.iter().filter_map(|(name, value)| {
         let name = name.as_str().strip_prefix(PARAM)?;

@@ -1,4 +1,4 @@
-//! The messages of an exchange on their way to its client.
+//! The messages of an exchange as the body of a response: polls its flow, writes Server-Sent Events.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,16 +11,16 @@ use tokio::time::{Instant, Sleep};
 use crate::http::body::FRAME_BYTES;
 use crate::http::sse;
 
-/// The messages of an exchange, with comments where nothing is said.
+/// The messages of an exchange, with keep-alive comments in quiet times.
 #[derive(Debug)]
-pub(super) struct Flowing {
+pub(super) struct ExchangeBody {
     flow: Flow,
     opened: bool,
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Flowing {
+impl ExchangeBody {
     pub(super) fn new(flow: Flow, keep_alive: Duration) -> Self {
         let timer = Box::pin(tokio::time::sleep(keep_alive));
         Self { flow, opened: false, keep_alive, timer }
@@ -44,7 +44,7 @@ impl Flowing {
             out.extend_from_slice(sse::KEEP_ALIVE);
         }
         self.timer.as_mut().reset(Instant::now() + self.keep_alive);
-        // The timer has to be polled once to wake us, also when there was something to say.
+        // Polled once after the reset, even if a message was written, because only a polled timer wakes this task.
         let _ = self.timer.as_mut().poll(cx);
         Poll::Ready(Some(out.freeze()))
     }

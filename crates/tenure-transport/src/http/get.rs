@@ -6,7 +6,7 @@ use tenure_protocol::{Error, revision};
 
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote};
-use super::headers::{self, Wanted};
+use super::headers::{self, RequiredAccept};
 use super::post::named;
 use super::reject::reject;
 
@@ -20,7 +20,7 @@ impl Endpoint {
 
     async fn listen(&self, parts: &Parts, remote: Option<&Remote>) -> Result<Response<Body>, Error> {
         let leniencies = self.rules().leniencies;
-        leniencies.check_accept(&parts.headers, Wanted::Events)?;
+        leniencies.check_accept(&parts.headers, RequiredAccept::Events)?;
         check(parts)?;
         let session = self.session(parts, remote).await?;
         let last_event_id = parts.headers.get(headers::LAST_EVENT_ID);
@@ -34,7 +34,7 @@ impl Endpoint {
     }
 }
 
-/// GET and DELETE have no body, so the header alone says which revision they are of.
+/// Checks the revision of a GET or DELETE, which only the header can name, because there is no body.
 pub(super) fn check(parts: &Parts) -> Result<(), Error> {
     let header = headers::protocol_version(&parts.headers);
     revision::check_header(header)

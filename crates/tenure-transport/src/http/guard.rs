@@ -1,8 +1,8 @@
-//! Which hosts and origins may talk to us: the defence against DNS rebinding.
+//! Checks `Host` and `Origin`: the defence against DNS rebinding.
 //!
-//! A browser page of any site can make a browser connect to a loopback server by rebinding its name,
-//! but it cannot make the browser lie about `Host` or `Origin`. Both are checked, each by itself. Any other client can write
-//! what it likes there, so a name of this machine counts only for a peer that is on this machine.
+//! A page of any site can make a browser connect to a loopback server by rebinding its name, but it cannot make the
+//! browser send a wrong `Host` or `Origin`. Both are checked, each by itself. Any other client can send any value, so a
+//! loopback name counts only for a peer on this machine.
 
 use std::net::IpAddr;
 
@@ -11,43 +11,43 @@ use http::uri::Authority;
 use http::{HeaderMap, Version, request};
 use tenure_protocol::{Error, Reason};
 
-use super::cors::Page;
+use super::cors::BrowserPage;
 use super::endpoint::Remote;
 
-/// The `Host` values that are answered.
+/// The `Host` values that are allowed.
 #[derive(Clone, Debug)]
 pub enum AllowedHosts {
     /// Loopback names and addresses, any port, from peers on this machine.
     Loopback,
-    /// The same, and these from anywhere, with or without port; without one, any port.
+    /// The same, and these from any peer. An entry without a port allows any port.
     List(Vec<String>),
-    /// Everything; for servers behind a proxy that checks.
+    /// Every host; for servers behind a proxy that checks.
     Any,
 }
 
-/// The `Origin` values that are answered. A request without the header is no browser's and passes.
+/// The `Origin` values that are allowed. A request without the header does not come from a page, and passes.
 #[derive(Clone, Debug)]
 pub enum AllowedOrigins {
     /// Loopback origins, any port.
     Loopback,
     /// Loopback and these.
     List(Vec<String>),
-    /// Everything.
+    /// Every origin.
     Any,
 }
 
-/// From where a request comes, as far as that is known.
+/// Where a request comes from, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Peer {
-    /// From this machine, or a server of others took it and does not say.
+    /// From this machine, or unknown because an embedder's server accepted it.
     Near,
-    /// From another one.
+    /// From another machine.
     Far,
 }
 
 impl Peer {
     fn of(remote: Option<&Remote>) -> Self {
-        // A socket for both kinds of address shows 127.0.0.1 as one of IPv6.
+        // A socket for both IPv4 and IPv6 shows 127.0.0.1 as an IPv6 address.
         let is_near = remote.is_none_or(|remote| remote.address.ip().to_canonical().is_loopback());
         if is_near { Self::Near } else { Self::Far }
     }
@@ -59,7 +59,7 @@ pub(super) fn check_host(
     remote: Option<&Remote>,
     hosts: &AllowedHosts,
 ) -> Result<(), Error> {
-    // A server of others has its own way with HTTP.
+    // An embedder's server checks HTTP by its own rules.
     if remote.is_some() {
         check_one_host(parts.version, &parts.headers)?;
     }
@@ -70,10 +70,10 @@ pub(super) fn check_host(
     Ok(())
 }
 
-/// Checks that a request says which host it is for, and once: proxies in front of us may go by another one.
+/// Checks that a request has exactly one `Host`: with two, a proxy in front of this server might use the other one.
 pub(super) fn check_one_host(version: Version, headers: &HeaderMap) -> Result<(), Error> {
     let mut hosts = headers.get_all(HOST).iter();
-    // Of the versions after it, the request itself says it; the one before it need not.
+    // HTTP/2 names the host in the request itself, and HTTP/1.0 need not name it.
     let is_missing = hosts.next().is_none() && version == Version::HTTP_11;
     if is_missing || hosts.next().is_some() {
         return Err(Error::new(Reason::InvalidRequest, "A request has one Host header, no more and no less"));
@@ -82,7 +82,10 @@ pub(super) fn check_one_host(version: Version, headers: &HeaderMap) -> Result<()
 }
 
 /// Checks the page that sends a request, if a page does.
-pub(super) fn check_origin(headers: &HeaderMap, origins: &AllowedOrigins) -> Result<Option<Page>, Error> {
+pub(super) fn check_origin(
+    headers: &HeaderMap,
+    origins: &AllowedOrigins,
+) -> Result<Option<BrowserPage>, Error> {
     if !headers.contains_key(ORIGIN) {
         return Ok(None);
     }
@@ -91,7 +94,7 @@ pub(super) fn check_origin(headers: &HeaderMap, origins: &AllowedOrigins) -> Res
             return Err(Error::new(Reason::OriginNotAllowed, "Requests from this Origin are not allowed"));
         }
     }
-    Ok(Page::of(headers))
+    Ok(BrowserPage::of(headers))
 }
 
 /// The host that a request is for. HTTP/2 carries it as the request's authority.

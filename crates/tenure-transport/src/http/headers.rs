@@ -1,4 +1,4 @@
-//! What the headers of a request say, read strictly.
+//! Parses the headers of a request, strictly.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -10,20 +10,22 @@ pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-pro
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The session a request names: none, one, or something that cannot be one of ours.
-pub(super) enum Named {
+/// The session that a request names: none, one, or a name that cannot be a session of this server.
+pub(super) enum SessionHeader {
     None,
     Session(SessionId),
     Unknown,
 }
 
-pub(super) fn session(headers: &HeaderMap) -> Named {
+pub(super) fn session(headers: &HeaderMap) -> SessionHeader {
     let mut values = headers.get_all(SESSION_ID).iter();
     match (values.next(), values.next()) {
-        (None, _) => Named::None,
-        (Some(value), None) => SessionId::parse(value.as_bytes()).map_or(Named::Unknown, Named::Session),
-        // Two different names at once are no name at all.
-        (Some(_), Some(_)) => Named::Unknown,
+        (None, _) => SessionHeader::None,
+        (Some(value), None) => {
+            SessionId::parse(value.as_bytes()).map_or(SessionHeader::Unknown, SessionHeader::Session)
+        }
+        // Two headers name no session.
+        (Some(_), Some(_)) => SessionHeader::Unknown,
     }
 }
 
@@ -31,21 +33,21 @@ pub(super) fn protocol_version(headers: &HeaderMap) -> Option<&str> {
     headers.get(PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("\u{fffd}").trim())
 }
 
-/// What a client must accept to be answered.
+/// What the `Accept` header of a request must list.
 #[derive(Clone, Copy)]
-pub(super) enum Wanted {
-    /// Either kind of answer, as the server chooses: POST.
+pub(super) enum RequiredAccept {
+    /// JSON and a stream, because the server chooses: POST.
     JsonAndEvents,
     /// A stream: GET.
     Events,
 }
 
-/// Whether the client takes a stream.
+/// Whether the client accepts a stream.
 pub(super) fn accepts_events(headers: &HeaderMap) -> bool {
     accepts(headers).1
 }
 
-/// Whether the client takes JSON, and whether it takes a stream.
+/// Whether the client accepts JSON, and whether it accepts a stream.
 fn accepts(headers: &HeaderMap) -> (bool, bool) {
     let (mut json, mut events) = (false, false);
     for value in headers.get_all(ACCEPT) {
@@ -61,16 +63,18 @@ fn accepts(headers: &HeaderMap) -> (bool, bool) {
     (json, events)
 }
 
-pub(super) fn check_accept(headers: &HeaderMap, wanted: Wanted) -> Result<(), Error> {
+pub(super) fn check_accept(headers: &HeaderMap, required: RequiredAccept) -> Result<(), Error> {
     let (json, events) = accepts(headers);
-    match wanted {
-        Wanted::JsonAndEvents if json && events => Ok(()),
-        Wanted::JsonAndEvents => Err(Error::new(
+    match required {
+        RequiredAccept::JsonAndEvents if json && events => Ok(()),
+        RequiredAccept::JsonAndEvents => Err(Error::new(
             Reason::NotAcceptable,
             "Accept must list both application/json and text/event-stream",
         )),
-        Wanted::Events if events => Ok(()),
-        Wanted::Events => Err(Error::new(Reason::NotAcceptable, "Accept must list text/event-stream")),
+        RequiredAccept::Events if events => Ok(()),
+        RequiredAccept::Events => {
+            Err(Error::new(Reason::NotAcceptable, "Accept must list text/event-stream"))
+        }
     }
 }
 
@@ -108,10 +112,10 @@ pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn accept(value: &str, wanted: Wanted) -> bool {
+    fn accept(value: &str, required: RequiredAccept) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, value.parse().unwrap());
-        check_accept(&headers, wanted).is_ok()
+        check_accept(&headers, required).is_ok()
     }
 
     #[test]
@@ -126,8 +130,8 @@ mod tests {
             ("text/html", false, false),
             ("", false, false),
         ] {
-            assert_eq!(accept(value, Wanted::JsonAndEvents), post, "{value}");
-            assert_eq!(accept(value, Wanted::Events), get, "{value}");
+            assert_eq!(accept(value, RequiredAccept::JsonAndEvents), post, "{value}");
+            assert_eq!(accept(value, RequiredAccept::Events), get, "{value}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Answers over HTTP/2, at the pace of their clients.
 //!
-//! A stream of HTTP/2 can be stuck while its connection is in good order, and nobody polls the body of a stuck stream. So
-//! a task holds what is to be sent, hands it over piece by piece, and lets go of it when the client makes no room for
-//! too long. All that is left then is the piece that the connection holds.
+//! An HTTP/2 stream can be stuck while its connection works, and hyper does not poll the body of a stuck stream. So a
+//! task holds the answer, hands it over piece by piece, and drops it when the client makes no room for too long. Then
+//! only the piece that the connection holds is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,26 +14,26 @@ use tenure_session::budget::Unread;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-/// The most that a connection is given of a stream before its client has made room for it.
+/// The most bytes of a stream that a connection gets before the client has made room for them.
 pub(super) const PIECE_BYTES: usize = 16 << 10;
 
-/// A body that somebody else reads, and may give up.
+/// A body that its own task produces, and may give up.
 #[derive(Debug)]
 pub(super) struct Paced {
     pieces: mpsc::Receiver<Bytes>,
-    /// Whether all of it was handed over.
+    /// Whether the whole body was handed over.
     is_whole: Arc<AtomicBool>,
-    /// How much is still to come, if that is known.
+    /// Bytes still to come, if known.
     left: Option<u64>,
 }
 
-/// The client made no room for an answer for too long, so it does not get the rest.
+/// The client made no room for its answer for too long, so it does not get the rest.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the client stopped reading")]
 pub struct Stalled;
 
 impl Paced {
-    /// Hands over what `next` gives, until it gives nothing any more.
+    /// Spawns a task that hands over the frames of `next`, until `next` ends.
     pub(super) fn new(
         next: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + Send + 'static,
         tasks: &TaskTracker,
@@ -47,7 +47,7 @@ impl Paced {
             let handed_over = hand_over(next, &sender, stall);
             let is_whole = match &unread {
                 None => handed_over.await,
-                // Beyond what the client may make us hold, the rest is dropped at once.
+                // Drops the rest at once when the client makes the server hold too much.
                 Some(unread) => tokio::select! {
                     is_whole = handed_over => is_whole,
                     () = std::future::poll_fn(|cx| unread.poll_given_up(cx)) => false,
@@ -76,20 +76,20 @@ impl Paced {
         })
     }
 
-    /// How much is still to come, if that is known.
+    /// Bytes still to come, if known.
     pub(super) fn left(&self) -> Option<u64> {
         self.left
     }
 }
 
-/// Returns whether all was handed over.
+/// Hands over all frames; returns whether the client took all of them.
 async fn hand_over(
     mut next: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>>,
     pieces: &mpsc::Sender<Bytes>,
     stall: Duration,
 ) -> bool {
     loop {
-        // What is taken from a session counts as delivered, so nothing is taken before there is room for it.
+        // A message taken from a session counts as delivered, so wait for room before taking one.
         let Some(room) = room(pieces, stall).await else { return false };
         let frame = tokio::select! {
             biased;
@@ -99,7 +99,7 @@ async fn hand_over(
         let Some(frame) = frame else { return true };
         let mut room = Some(room);
         for piece in frame.chunks(PIECE_BYTES) {
-            // Copied, because a slice would keep the whole buffer. What is small is the buffer.
+            // Copied, because a slice would keep the whole buffer. A frame of at most one piece is passed on uncopied.
             let piece =
                 if piece.len() == frame.len() { frame.clone() } else { Bytes::copy_from_slice(piece) };
             let room = match room.take() {
@@ -114,7 +114,7 @@ async fn hand_over(
     }
 }
 
-/// Room for a piece; `None` if nobody wants it any more, or the client makes no room for too long.
+/// Waits for room for a piece; `None` if the body was dropped, or the client makes no room for too long.
 async fn room(pieces: &mpsc::Sender<Bytes>, stall: Duration) -> Option<mpsc::Permit<'_, Bytes>> {
     match tokio::time::timeout(stall, pieces.reserve()).await {
         Ok(room) => room.ok(),

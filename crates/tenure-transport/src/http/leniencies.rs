@@ -1,7 +1,8 @@
-//! What clients of earlier designs are forgiven, and how they are answered.
+//! The exceptions that are made for clients of earlier designs.
 //!
-//! The endpoint's rules carry one set of leniencies. Without them nothing on the wire differs from MCP; the switch
-//! `compat` of the configuration turns all of [`Leniencies::SOURCES`] on. Requests that name no session are dealt with in `unnamed`.
+//! The endpoint's rules contain one set of leniencies. Without them, nothing on the wire differs from MCP; the switch
+//! `compat` of the configuration turns on all of [`Leniencies::SOURCES`]. `unnamed` answers requests that name no
+//! session.
 
 use std::borrow::Cow;
 
@@ -11,20 +12,20 @@ use tenure_protocol::Error;
 use tenure_session::id::{Position, StreamId};
 use tenure_session::{EventId, EventNames, SessionId};
 
-use super::headers::{self, Wanted};
+use super::headers::{self, RequiredAccept};
 use super::sse::{Ids, Wording};
 
-/// What is forgiven.
+/// The exceptions that are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leniencies {
-    /// A request that names no session gets one. At `/mcp` and GET `/mcp/sse` the answer names it; at `/rpc` and POST `/sse`
-    /// it ends with the request.
+    /// A request that names no session gets a new one. At `/mcp` and GET `/mcp/sse` the answer names the session; at
+    /// `/rpc` and POST `/sse` the session ends with the request.
     pub mint: bool,
-    /// `initialize` may come without params.
+    /// `initialize` may have no params.
     pub bare_initialize: bool,
     /// A request without `Accept` accepts everything.
     pub no_accept: bool,
-    /// An error about a session that is not there repeats the name that it was asked for by.
+    /// An error about an unknown session repeats the name that the client sent.
     pub echo_session: bool,
     /// The events of the standalone stream have numbers for ids: `42`, or `SESSION_42` at GET `/mcp/sse`.
     pub plain_event_ids: bool,
@@ -33,7 +34,7 @@ pub struct Leniencies {
 }
 
 impl Leniencies {
-    /// Nothing.
+    /// No exception.
     pub const NONE: Self = Self {
         mint: false,
         bare_initialize: false,
@@ -43,8 +44,8 @@ impl Leniencies {
         close_event: false,
     };
 
-    /// As the designs that Tenure began with have it: one of an HTTP transport with `/rpc` and `/sse` beside `/mcp`, and
-    /// one of the resumption of streams at `/mcp/sse`.
+    /// For clients of the two designs that Tenure began with: an HTTP transport with `/rpc` and `/sse` beside `/mcp`,
+    /// and the resumption of streams at `/mcp/sse`.
     pub const SOURCES: Self = Self {
         mint: true,
         bare_initialize: true,
@@ -54,15 +55,15 @@ impl Leniencies {
         close_event: true,
     };
 
-    /// Checks that a client takes what it may be answered with.
-    pub(super) fn check_accept(self, headers: &HeaderMap, wanted: Wanted) -> Result<(), Error> {
+    /// Checks that `Accept` allows the answers that may come.
+    pub(super) fn check_accept(self, headers: &HeaderMap, required: RequiredAccept) -> Result<(), Error> {
         if self.no_accept && !headers.contains_key(ACCEPT) {
             return Ok(());
         }
-        headers::check_accept(headers, wanted)
+        headers::check_accept(headers, required)
     }
 
-    /// An error about a session that is not there.
+    /// Adds the client's name for the session to an error about an unknown session.
     pub(super) fn not_found(self, error: Error, headers: &HeaderMap) -> Error {
         match headers.get(headers::SESSION_ID).and_then(|name| name.to_str().ok()) {
             Some(name) if self.echo_session => error.with("sessionId", name),
@@ -70,7 +71,7 @@ impl Leniencies {
         }
     }
 
-    /// The id of an event as its session knows it, from what a client sends.
+    /// The id of an event as its session knows it, from the id that the client sends.
     pub(super) fn event_id(self, sent: &[u8], names: EventNames) -> Cow<'_, [u8]> {
         let number = if self.plain_event_ids { std::str::from_utf8(sent).ok() } else { None };
         let number = number.map(|text| named_event(text).map_or(text, |(_, number)| number));
@@ -83,7 +84,7 @@ impl Leniencies {
         }
     }
 
-    /// How streams are worded.
+    /// The wording of streams.
     pub(super) fn wording(self) -> Wording {
         let ids = if self.plain_event_ids { Ids::Plain } else { Ids::Whole };
         Wording { ids, close_event: self.close_event }

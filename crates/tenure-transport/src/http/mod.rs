@@ -1,35 +1,36 @@
 //! Streamable HTTP of both eras at one path, and the doors for older clients beside it.
 //!
-//! A request passes `guard` (Host, Origin; `cors` answers browsers that ask for their pages), `headers` (what the headers say), then `post`, `get` or
-//! `delete`; a POST of the modern era goes on in `exchange`. Every refusal becomes a response in `reject` and nowhere else.
-//! Streams are written by [`sse`]. The answer to a POST takes its shape in `answer`, and over HTTP/2 its pace in `http2_pacing`;
-//! what else is open is in `doors`. What clients of earlier designs are forgiven is in `leniencies` and `unnamed`.
+//! A request passes `guard` (checks Host and Origin; `cors` answers browsers that ask for their pages) and `headers`
+//! (parses the headers), then `post`, `get` or `delete`; `exchange` continues a POST of the modern era. Only `reject`
+//! turns a refusal into a response. `answer` gives the answer to a POST its format, [`sse`] writes streams, and
+//! `http2_pacing` limits how far the server runs ahead of an HTTP/2 client. `doors` serves the paths beside `/mcp`.
+//! `leniencies` and `unnamed` make exceptions for clients of earlier designs.
 
-mod answer;
-mod body;
-mod cors;
-mod delete;
-mod doors;
+mod router;
 mod endpoint;
-mod exchange;
-mod exchange_body;
-mod get;
 mod guard;
+mod cors;
+mod refused;
 mod headers;
-mod http2_pacing;
-mod leniencies;
-mod pieces;
 mod post;
 mod receive;
-mod refused;
+mod exchange;
+mod get;
+mod delete;
+mod answer;
 mod reject;
-mod router;
+mod body;
+mod pieces;
+mod http2_pacing;
+mod exchange_body;
 pub mod sse;
+mod doors;
+mod leniencies;
 mod unnamed;
 
 pub use body::Body;
 pub use doors::Doors;
-pub(crate) use doors::{Doorkeeper, Seat};
+pub(crate) use doors::{Doorkeeper, SharedPermit};
 pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
 pub use http2_pacing::Stalled;

@@ -1,7 +1,7 @@
 //! A large answer over HTTP/1.1, in pieces.
 //!
-//! The connection holds a few pieces at a time. The rest stays here, where it is counted, until the client has read what
-//! was in front of it.
+//! The connection holds a few pieces at a time. The rest stays here and is counted, until the client has read the
+//! pieces in front of it.
 
 use std::task::Context;
 
@@ -11,8 +11,8 @@ use tenure_session::budget::Unread;
 use super::body::FRAME_BYTES;
 use crate::http::http2_pacing::Stalled;
 
-/// So many of the last pieces are copies: the connection may hold as many when this is dropped, and a slice would keep the
-/// whole answer.
+/// How many of the last pieces are copied. The connection may still hold that many when this is dropped, and a slice
+/// would keep the whole answer in memory.
 const LAST_PIECES: usize = 4;
 
 /// An answer that is handed over piece by piece.
@@ -32,7 +32,8 @@ impl Pieces {
         if self.rest.is_empty() {
             return None;
         }
-        // The connection is woken by this when it is to be closed: it asks for nothing while its client reads nothing.
+        // Registers the connection's waker: while the client reads nothing, the connection polls nothing, and has to
+        // be woken when it must close.
         if self.unread.poll_given_up(cx).is_ready() {
             self.rest = Bytes::new();
             return Some(Err(Stalled));
@@ -42,7 +43,7 @@ impl Pieces {
         Some(Ok(if is_last { Bytes::copy_from_slice(&piece) } else { piece }))
     }
 
-    /// How much is still to come.
+    /// Bytes still to come.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }

@@ -12,10 +12,10 @@ use tenure_session::Session;
 use tenure_session::budget::{Share, Taken};
 use tenure_session::call::Caller;
 
-use super::answer::{Asked, Manner};
+use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, with_session};
-use super::exchange::Belongs;
+use super::exchange::HttpEraChoice;
 use super::receive::{receive, too_large};
 use super::reject::{empty, malformed, reject, reject_new};
 use super::{headers, unnamed};
@@ -26,7 +26,7 @@ impl Endpoint {
         parts: &Parts,
         body: B,
         remote: Option<&Remote>,
-        manner: Manner,
+        format: AnswerFormat,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -43,13 +43,13 @@ impl Endpoint {
         let response = match Incoming::parse(&body) {
             Err(_) | Ok(Incoming::Batch(_))
                 if let Err(error) =
-                    self.check_accept(parts, headers::protocol_version(&parts.headers), manner) =>
+                    self.check_accept(parts, headers::protocol_version(&parts.headers), format) =>
             {
                 reject(&error, None)
             }
             Err(fault) => malformed(&fault),
             Ok(Incoming::Batch(elements)) => {
-                match Box::pin(self.batch(parts, elements, &asker, manner)).await {
+                match Box::pin(self.batch(parts, elements, &asker, format)).await {
                     Ok(response) => response,
                     Err(error) => reject(&error, None),
                 }
@@ -59,13 +59,13 @@ impl Endpoint {
                     Message::Request(request) => Some(request.id.clone()),
                     Message::Notification(_) | Message::Response(_) => None,
                 };
-                match self.one(parts, message, &asker, manner).await {
+                match self.one(parts, message, &asker, format).await {
                     Ok(response) => response,
-                    Err(error) => manner.refuse(&error, id.as_ref()),
+                    Err(error) => format.refuse(&error, id.as_ref()),
                 }
             }
         };
-        // The request is done with before its answer is counted, unless it is still being carried out.
+        // Releases the request's memory before the answer is counted, unless a running call still holds it.
         let share = asker.held.share();
         drop((asker, body));
         self.at_pace(parts.version, response, &share)
@@ -76,7 +76,7 @@ impl Endpoint {
         parts: &Parts,
         message: Message,
         asker: &Asker<'_>,
-        manner: Manner,
+        format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
         let (shape, params) = match &message {
@@ -84,35 +84,35 @@ impl Endpoint {
             Message::Notification(_) => (Shape::Notification, None),
             Message::Response(_) => (Shape::Response, None),
         };
-        let belongs = match manner {
-            Manner::Streamable => self.belongs(shape, params, header),
-            // The doors are older than the modern era.
-            Manner::Json | Manner::Done => Belongs::Session,
+        let era_choice = match format {
+            AnswerFormat::Streamable => self.choose_era(shape, params, header),
+            // The doors serve only clients that are older than the modern era.
+            AnswerFormat::Json | AnswerFormat::Done => HttpEraChoice::Session,
         };
-        match (belongs, message) {
-            (Belongs::Exchange(exchanges), Message::Request(request)) => {
+        match (era_choice, message) {
+            (HttpEraChoice::Exchange(exchanges), Message::Request(request)) => {
                 Ok(Box::pin(self.exchange(exchanges, parts, request, asker)).await)
             }
-            // There is nothing left that such a message could be about.
-            (Belongs::Exchange(_), _) => Ok(empty(StatusCode::ACCEPTED)),
-            (Belongs::Nobody(eras), message) => {
+            // The modern era has no session that a notification or response could belong to, so it is ignored.
+            (HttpEraChoice::Exchange(_), _) => Ok(empty(StatusCode::ACCEPTED)),
+            (HttpEraChoice::NotServed(eras), message) => {
                 let requested = era::requested(&message);
                 Err(era::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
             }
-            (Belongs::Session, message) => match self.check_accept(parts, header, manner) {
-                Ok(()) => self.of_session(parts, message, header, asker, manner).await,
+            (HttpEraChoice::Session, message) => match self.check_accept(parts, header, format) {
+                Ok(()) => self.of_session(parts, message, header, asker, format).await,
                 Err(error) => Ok(reject(&error, None)),
             },
         }
     }
 
-    /// Checks that a client takes what it may be answered with, as far as its headers tell its era: one of the modern era
-    /// may take JSON alone.
-    fn check_accept(&self, parts: &Parts, header: Option<&str>, manner: Manner) -> Result<(), Error> {
-        if manner == Manner::Streamable && self.has_no_sessions_for(header) {
+    /// Checks that `Accept` allows the answers that may come. Skipped if the headers show the modern era, whose
+    /// clients may accept JSON alone.
+    fn check_accept(&self, parts: &Parts, header: Option<&str>, format: AnswerFormat) -> Result<(), Error> {
+        if format == AnswerFormat::Streamable && self.has_no_sessions_for(header) {
             return Ok(());
         }
-        manner.check_accept(&parts.headers, self.rules().leniencies)
+        format.check_accept(&parts.headers, self.rules().leniencies)
     }
 
     async fn of_session(
@@ -121,29 +121,29 @@ impl Endpoint {
         message: Message,
         header: Option<&str>,
         asker: &Asker<'_>,
-        manner: Manner,
+        format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         match message {
             Message::Request(request) => {
                 check_era(era::meta_version(request.params.as_ref()).as_deref(), header)?;
                 let is_first = request.method == Method::Initialize
-                    && matches!(headers::session(&parts.headers), headers::Named::None);
+                    && matches!(headers::session(&parts.headers), headers::SessionHeader::None);
                 if is_first {
-                    return Box::pin(self.initialize(parts, request, asker, manner)).await;
+                    return Box::pin(self.initialize(parts, request, asker, format)).await;
                 }
                 let session = match self.session_for(parts, header, asker.remote).await {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
-                        return Box::pin(self.unnamed(parts, request, asker, manner)).await;
+                        return Box::pin(self.unnamed(parts, request, asker, format)).await;
                     }
                     session => session?,
                 };
                 let id = request.id.clone();
-                let caller = Caller { collect: manner.collect(), ..self.caller(parts, asker) };
+                let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
                 let response = match session.request(request, caller).await {
-                    Ok(answer) => self.answer(answer, &session, Asked::One(id), manner).await,
-                    Err(error) => manner.refuse(&error, Some(&id)),
+                    Ok(answer) => self.answer(answer, &session, PostedRequests::One(id), format).await,
+                    Err(error) => format.refuse(&error, Some(&id)),
                 };
                 Ok(named(response, parts))
             }
@@ -158,7 +158,7 @@ impl Endpoint {
                     return Ok(named(reject(&error, None), parts));
                 }
                 if initialized {
-                    // Said once and never again, so it has to outlive a crash before it is accepted.
+                    // The client sends it only once, so it has to be saved before it is accepted.
                     session.saved().await;
                 }
                 Ok(empty(StatusCode::ACCEPTED))
@@ -175,7 +175,7 @@ impl Endpoint {
         parts: &Parts,
         request: Request,
         asker: &Asker<'_>,
-        manner: Manner,
+        format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         let id = request.id.clone();
         let request = match request.params {
@@ -186,11 +186,11 @@ impl Endpoint {
         };
         let created =
             match self.0.sessions.create_within(asker.held.share(), request, &self.principal(parts)).await {
-                // Not a session that would have to end because of the status, and somebody else may have room for it.
+                // No session exists that the status could end, and another server may have room for the client.
                 Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
                 created => created?,
             };
-        let response = manner.say(created.answer);
+        let response = format.respond(created.answer);
         Ok(match created.session {
             Some(session) => with_session(response, &session),
             None => response,
@@ -202,10 +202,10 @@ impl Endpoint {
         parts: &Parts,
         elements: Vec<RawJson>,
         asker: &Asker<'_>,
-        manner: Manner,
+        format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
-        if manner == Manner::Streamable && self.is_modern_batch(&elements, header) {
+        if format == AnswerFormat::Streamable && self.is_modern_batch(&elements, header) {
             return Err(Error::new(Reason::InvalidRequest, "This revision has no batches: send one message"));
         }
         let session = match self.session_for(parts, header, asker.remote).await {
@@ -223,7 +223,7 @@ impl Endpoint {
                     return Err(Error::new(Reason::InvalidRequest, "initialize must not be part of a batch"));
                 }
                 Ok(message) => good.push(message),
-                // A batch with a broken element is refused whole, so that nothing of it is done twice.
+                // Refuses the whole batch, so that the client can repeat it and no element is done twice.
                 Err(fault) => return Ok(malformed(&fault)),
             }
         }
@@ -231,16 +231,16 @@ impl Endpoint {
             Message::Request(request) => Some(request.id.clone()),
             Message::Notification(_) | Message::Response(_) => None,
         });
-        let asked = Asked::Batch(ids.collect());
-        let caller = Caller { collect: manner.collect(), ..self.caller(parts, asker) };
+        let requests = PostedRequests::Batch(ids.collect());
+        let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
         let answer = match session.batch(good, &caller) {
             Ok(answer) => answer,
             Err(error) => return Ok(named(reject(&error, None), parts)),
         };
-        // It may have said that it is initialized.
+        // The batch may contain `notifications/initialized`, which has to be saved before it is accepted.
         session.saved().await;
         Ok(match answer {
-            Some(answer) => named(self.answer(answer, &session, asked, manner).await, parts),
+            Some(answer) => named(self.answer(answer, &session, requests, format).await, parts),
             None => empty(StatusCode::ACCEPTED),
         })
     }
@@ -259,7 +259,7 @@ impl Endpoint {
         Ok(session)
     }
 
-    /// Reads the body, bounded in size and time, and in what its sender may make us hold. A body that came in one piece is
+    /// Reads the body. Its size, its time and the memory of its sender are bounded. A body that comes in one piece is
     /// not copied.
     pub(super) async fn read<B>(&self, parts: &Parts, body: B, share: Share) -> Result<(Bytes, Taken), Error>
     where
@@ -273,7 +273,7 @@ impl Endpoint {
             return Err(too_large(limit));
         }
         let mut read = pin!(receive(body, share, declared, limit));
-        // Nearly every body is here already; only a late one needs a timer.
+        // Nearly every body is already here; only a late one needs a timer.
         if let std::task::Poll::Ready(body) = futures_now(read.as_mut()).await {
             return body;
         }
@@ -284,8 +284,7 @@ impl Endpoint {
     }
 }
 
-/// Names the session in a response as the client named it, also if the response refuses something. A session that is not
-/// there any more (404) has no name.
+/// Repeats the client's session id in a response, even in a refusal. Not in a 404, because that session is gone.
 pub(super) fn named(mut response: Response<Body>, parts: &Parts) -> Response<Body> {
     if response.status() == StatusCode::NOT_FOUND {
         return response;
@@ -304,8 +303,8 @@ async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task:
 fn check_era(meta: Option<&str>, header: Option<&str>) -> Result<(), Error> {
     match era::era(Shape::Request, meta, header) {
         Ok(Era::Legacy) => Ok(()),
-        // Here the modern era is not served. A client that tries it falls back to initialize when the answer is a
-        // 400 that is none of the modern errors.
+        // The modern era is not served here. A client that tries it falls back to `initialize` when it gets a 400
+        // that is not one of the modern errors.
         Ok(Era::Modern) | Err(EraFault::HeaderMismatch | EraFault::Unsupported) => {
             Err(revision::unsupported(meta.unwrap_or_default()))
         }

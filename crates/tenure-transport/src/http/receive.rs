@@ -1,7 +1,7 @@
-//! The body of a request on its way in: its bytes, and the memory that they take from the share of its sender.
+//! Receives the body of a request, and takes its memory from the share of its sender.
 //!
 //! Memory is taken before bytes are read. While the sender's share is used up, nothing is read from its connection, so
-//! that the sender has to wait; a sender that waits in vain is refused.
+//! the sender has to wait; if its wait takes too long, it is refused.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -11,17 +11,18 @@ use http_body_util::BodyExt;
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::{Full, Resource, Share, Taken};
 
-/// What is taken for a body that does not say how long it is, until more of it has come.
+/// How much memory is taken first for a body without a declared length.
 const FIRST_BYTES: usize = 16 << 10;
 
-/// How long a sender waits for room in its share, and how often it looks.
+/// How long a request waits for room in its sender's share, and how often it tries.
 const ROOM_WAIT: Duration = Duration::from_secs(5);
 const ROOM_LOOKS: Duration = Duration::from_millis(20);
 
-/// Receives a whole body. `declared` is the length that its sender promises, `limit` the most that is received.
+/// Receives a whole body. `declared` is the length that its sender announces, `limit` the longest body that is
+/// accepted.
 ///
 /// # Cancel safety
-/// What was received is dropped.
+/// Dropping it drops the bytes that were received.
 pub(super) async fn receive<B>(
     body: B,
     share: Share,
@@ -47,7 +48,7 @@ where
             return Err(too_large(limit));
         }
         if length > held.amount() {
-            // In large steps, so that a body that comes in many pieces asks rarely.
+            // In large steps, so that a body in many pieces takes memory only a few times.
             let more = length.saturating_mul(2).min(limit);
             held = match held.resize(more) {
                 Ok(()) => held,
@@ -79,7 +80,7 @@ where
 {
     loop {
         match body.frame().await? {
-            // Trailers say nothing that concerns us.
+            // Trailers are ignored.
             Ok(frame) => match frame.into_data() {
                 Ok(data) => return Some(Ok(data)),
                 Err(_) => continue,
@@ -92,7 +93,7 @@ where
     }
 }
 
-/// Waits until so much can be held.
+/// Waits until this much memory can be taken.
 async fn room(mut held: Taken, amount: usize) -> Result<Taken, Error> {
     let wait = async {
         while held.resize(amount).is_err() {

@@ -1,5 +1,5 @@
-//! Tells an operator of hosts and origins that are refused, once each: a client that is new here is refused again and
-//! again, and its user cannot know which setting lets it in.
+//! Logs each refused host and origin once, with the setting that would allow it. A new client may be refused again and
+//! again, and its user cannot know which setting is missing.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::ORIGIN;
 use tenure_protocol::{Error, Reason};
 
-/// How many are told of. A browser page can make up any number of names.
+/// How many names are logged. A browser page can make up any number of names.
 const MOST: usize = 64;
 /// The longest name that is logged.
 const LONGEST: usize = 100;
@@ -18,7 +18,7 @@ const LONGEST: usize = 100;
 pub(super) struct Refused(Mutex<HashSet<String>>);
 
 impl Refused {
-    /// Tells of a request that was refused for its host or its origin.
+    /// Logs a request that was refused for its host or its origin.
     pub(super) fn tell(&self, error: &Error, host: Option<&str>, headers: &HeaderMap) {
         let origin = || headers.get(ORIGIN).and_then(|origin| origin.to_str().ok());
         let (name, flag) = match error.reason() {
@@ -30,7 +30,7 @@ impl Refused {
         if !self.is_new(&name) {
             return;
         }
-        // The name is the caller's, so it stands in quotes, where it cannot pass for anything else.
+        // The caller chose the name, so it is logged in quotes, where it cannot be taken for anything else.
         let hint = format!("if it is yours, allow it with `{flag} {}`", without_port(&name, flag));
         match flag {
             "--allow-host" => {
@@ -46,7 +46,7 @@ impl Refused {
     }
 }
 
-/// A host is allowed with any port; an origin has its own.
+/// A host is allowed with any port, so its port is left out; an origin includes its port.
 fn without_port<'a>(name: &'a str, flag: &str) -> &'a str {
     match name.rsplit_once(':') {
         Some((host, port)) if flag == "--allow-host" && port.bytes().all(|byte| byte.is_ascii_digit()) => {

@@ -15,14 +15,14 @@ use super::body::Body;
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 
-/// The response for a method that a door does not have.
+/// The response for a method that the path does not allow.
 pub(super) fn reject_method(allowed: &'static str) -> Response<Body> {
     let mut response = reject(&Error::new(Reason::MethodNotAllowed, format!("Use {allowed}")), None);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-/// The response for an error about a session that is not begun, whose client should ask elsewhere or later.
+/// The response for an error about a session that was not opened; its client should try elsewhere or later.
 pub(super) fn reject_new(error: &Error, id: &RequestId) -> Response<Body> {
     respond(error, Some(id), status(error.reason()))
 }
@@ -32,7 +32,7 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match (error.reason(), id) {
         // About one request of a working session: an answer to it, not a failure of HTTP.
         (Reason::TooManyStreams | Reason::Draining, Some(_)) => StatusCode::OK,
-        // Not about a request at all, so there is no answer that could say it.
+        // Not about a request, so there is no JSON-RPC answer that could carry it.
         (Reason::BackendUnavailable | Reason::Internal, None) => StatusCode::SERVICE_UNAVAILABLE,
         (reason, _) => status(reason),
     };
@@ -82,7 +82,7 @@ pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response
     response
 }
 
-/// The status of an answer without a session, by the code of its error: what the revision fixes, and 200 otherwise.
+/// The status of an answer without a session, by the code of its error: as the revision fixes it, and 200 otherwise.
 pub(super) fn modern_status(code: Option<i64>) -> StatusCode {
     match code {
         Some(-32700 | -32600 | -32022..=-32020) => StatusCode::BAD_REQUEST,
@@ -145,8 +145,8 @@ fn status(reason: Reason) -> StatusCode {
     }
 }
 
-/// What a client did wrong, such as to break off in the middle of a body, it can do as often as it likes: that is no news for
-/// operators.
+/// Logs a refusal. A client's mistake, such as a body that breaks off, is logged at `debug`, because a client can
+/// repeat it without limit and an operator cannot act on it.
 fn log(error: &Error, status: StatusCode) {
     let reason = error.reason().as_str();
     if !matches!(error.kind(), Kind::Unavailable | Kind::Bug) {
@@ -187,7 +187,7 @@ pub(super) fn empty(status: StatusCode) -> Response<Body> {
 mod tests {
     use super::*;
 
-    // A18.41: what clients are told of statuses, codes and reasons is what they get.
+    // A18.41: the docs tell clients the statuses, codes and reasons that they get.
     #[test]
     fn a18_41_the_docs_have_every_reason_with_its_status_and_code() {
         let docs = include_str!("../../../../docs/wire.md");

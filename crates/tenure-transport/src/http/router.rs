@@ -1,6 +1,6 @@
-//! The paths of the server: the MCP endpoint and what operators ask.
+//! The paths of the server: the MCP endpoints, the doors, and the health checks of operators.
 //!
-//! Served by [`Server`](crate::serve::Server), or as a `tower` service by the server of an embedder.
+//! Served by [`HttpServer`](crate::serve::HttpServer), or as a `tower` service by an embedder's server.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,7 +27,7 @@ use super::reject::reject;
 #[derive(Clone, Debug)]
 pub struct Router {
     mcp: Endpoint,
-    /// Endpoints below it, by name.
+    /// The endpoints at `/mcp/NAME`, by name.
     named: Arc<HashMap<String, Endpoint>>,
     pub(crate) doors: Doorkeeper,
 }
@@ -50,12 +50,12 @@ impl Router {
         Self { doors: Doorkeeper::new(doors), ..self }
     }
 
-    /// What a client at this address may make us hold.
+    /// How much memory a client at this address may make the server hold.
     pub(crate) fn share(&self, address: IpAddr) -> Share {
         self.mcp.rules().budget.share(Peer::at(address))
     }
 
-    /// The endpoint at `/mcp`, which can be served at any other path too.
+    /// The endpoint at `/mcp`. An embedder can serve it at any other path too.
     pub fn endpoint(&self) -> &Endpoint {
         &self.mcp
     }
@@ -63,7 +63,7 @@ impl Router {
     /// Answers one request.
     ///
     /// # Cancel safety
-    /// A request of a session that was admitted goes on when this future is dropped; one without is withdrawn.
+    /// An admitted request of a session goes on when this future is dropped; a request without a session is withdrawn.
     pub async fn handle<B>(&self, request: Request<B>, remote: Option<&Remote>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -81,13 +81,13 @@ impl Router {
         }
     }
 
-    /// Whether a request is answered on a server that is full.
+    /// Whether a request for this path is answered even when the server is full.
     pub(crate) fn is_about_health(path: &str) -> bool {
         matches!(path, "/healthz" | "/readyz")
     }
 
-    /// The answer to a request on a connection that is one too many.
-    pub(crate) fn no_place() -> Response<Body> {
+    /// The answer to a request on a connection that has no permit.
+    pub(crate) fn no_permit() -> Response<Body> {
         let mut response = Self::text(
             StatusCode::SERVICE_UNAVAILABLE,
             "there are as many connections as there may be; try again later\n",
@@ -96,16 +96,17 @@ impl Router {
         response
     }
 
-    /// Answers a request for what is beside the endpoints. Everybody may have it; pages of other origins may not read it.
+    /// Answers a request for a path beside the endpoints. Any client may ask; pages of other origins cannot read the
+    /// answer.
     fn beside<B>(&self, request: &Request<B>, remote: Option<&Remote>) -> Response<Body> {
         let (method, path) = (request.method(), request.uri().path());
-        // A server of others has its own way with HTTP.
+        // An embedder's server checks HTTP by its own rules.
         if remote.is_some()
             && let Err(error) = guard::check_one_host(request.version(), request.headers())
         {
             return reject(&error, None);
         }
-        // A page that looks for something here has to be able to read that it is not here.
+        // A page that asks for a wrong path has to be able to read that nothing is there.
         let page = self.mcp.page(request.headers()).unwrap_or_default();
         if let Some(response) =
             page.as_ref().and_then(|page| page.preflight(method, request.headers(), "GET, HEAD"))
@@ -135,7 +136,7 @@ impl Router {
         format!("not found; the MCP endpoints are /mcp for all servers as one, and {}\n", names.join(", "))
     }
 
-    /// The process lives. What troubles it is said; it is a failure only if it does not get over it by itself.
+    /// Whether the process works. It names any trouble, but fails only for trouble that does not pass by itself.
     fn health(&self) -> Response<Body> {
         let loops = match self.mcp.sessions().loops().state() {
             LoopState::Well => None,

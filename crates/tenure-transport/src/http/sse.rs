@@ -1,7 +1,7 @@
 //! Writes Server-Sent Events; pure functions from items to bytes.
 //!
-//! A message is one line of JSON, so `data:` needs no splitting; should a backend send a newline inside
-//! its JSON, it is split over several `data:` lines, as the format asks.
+//! A message is usually one line of JSON, so one `data:` line is enough. If a backend sends a line break inside its
+//! JSON, the message is split over several `data:` lines, as the format requires.
 
 use std::io::Write;
 use std::time::Duration;
@@ -13,25 +13,25 @@ use tenure_session::{EventId, SessionId, StreamId};
 /// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
 pub const OPENING: &[u8] = b": stream\n\n";
 
-/// Sent while there is nothing to say.
+/// Sent while there is no message to send.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The last event of an answer at POST `/sse`.
 pub(super) const DONE: &[u8] = b"event: done\ndata: {}\n\n";
 
-/// Writes a message that is no event of a stream.
+/// Writes a message without an event id.
 pub(super) fn write_message(body: &Bytes, out: &mut BytesMut) {
     out.reserve(body.len() + 64);
     out.put_slice(b"event: message\n");
     write_data(body, out);
 }
 
-/// How a stream is worded; as MCP has it, unless its client is of an earlier design.
+/// The details of a stream's format; the default is as MCP defines it, the rest is for clients of earlier designs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wording {
     /// The ids of its events.
     pub ids: Ids,
-    /// Whether an event `close` says that the server closes it.
+    /// Whether the server sends an event `close` when it closes the stream.
     pub close_event: bool,
 }
 
@@ -41,9 +41,9 @@ pub enum Ids {
     /// Stream, position, and a tag of the session.
     #[default]
     Whole,
-    /// On the standalone stream the position alone.
+    /// On the standalone stream, the position alone.
     Plain,
-    /// On the standalone stream the session and the position.
+    /// On the standalone stream, the session and the position.
     Named(SessionId),
 }
 
@@ -52,7 +52,7 @@ pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
     write_worded(item, retry, Wording::default(), out);
 }
 
-/// Writes one item of a stream that is worded like this.
+/// Writes one item of a stream with this wording.
 pub fn write_worded(item: &Item, retry: Duration, wording: Wording, out: &mut BytesMut) {
     match item {
         Item::Prime(id) => {
@@ -77,7 +77,7 @@ pub fn write_worded(item: &Item, retry: Duration, wording: Wording, out: &mut By
     }
 }
 
-/// Writes an event without a message, so that a client knows an id to come back with.
+/// Writes an event without a message, so that the client has an id to resume with.
 pub(super) fn write_prime(id: &str, retry: Duration, out: &mut BytesMut) {
     writeln!(out.writer(), "id: {id}").expect("writing to memory does not fail");
     write_rest_of_prime(retry, out);
@@ -88,7 +88,7 @@ fn write_rest_of_prime(retry: Duration, out: &mut BytesMut) {
     out.put_slice(b"data: \n\n");
 }
 
-/// Tells a client when to come back for the rest of a stream that ends now.
+/// Tells a client when to resume a stream that closes now.
 pub(super) fn write_close(retry: Duration, out: &mut BytesMut) {
     write_retry(retry, out);
     out.put_slice(b"\n");

@@ -1,8 +1,8 @@
 //! Requests that name no session, where [`Leniencies::mint`](super::leniencies::Leniencies::mint) gives them one.
 //!
-//! In: a request of a client that has never said `initialize`. Out: the answer, in a session that was opened with an
-//! `initialize` of ours. At `/mcp` and GET `/mcp/sse` the client is told its name and may go on in it; at `/rpc` and POST `/sse`
-//! clients know no sessions, so it ends when the request is answered.
+//! In: a request of a client that has never sent `initialize`. Out: the answer, from a session that the server opened
+//! with its own `initialize`. At `/mcp` and GET `/mcp/sse` the response names the session, and the client may go on
+//! in it; at `/rpc` and POST `/sse` clients know no sessions, so the session ends when the request is answered.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use tenure_session::Session;
 use tenure_session::budget::Share;
 use tenure_session::call::Caller;
 
-use super::answer::{Asked, Manner};
+use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream, with_session};
-use super::headers::{self, Named, Wanted};
+use super::headers::{self, RequiredAccept, SessionHeader};
 use super::leniencies::named_event;
 use super::reject::reject;
 use super::sse::{self, Ids, Wording};
@@ -32,24 +32,24 @@ impl Endpoint {
         parts: &Parts,
         request: Request,
         asker: &Asker<'_>,
-        manner: Manner,
+        format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         let session = self.mint(parts, asker.held.share()).await?;
-        let caller = Caller { collect: manner.collect(), ..self.caller(parts, asker) };
+        let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
         let id = request.id.clone();
-        if manner == Manner::Streamable {
+        if format == AnswerFormat::Streamable {
             let response = match session.request(request, caller).await {
-                Ok(answer) => self.answer(answer, &session, Asked::One(id), manner).await,
-                Err(error) => manner.refuse(&error, Some(&id)),
+                Ok(answer) => self.answer(answer, &session, PostedRequests::One(id), format).await,
+                Err(error) => format.refuse(&error, Some(&id)),
             };
             return Ok(with_session(response, &session));
         }
         let endpoint = self.clone();
         let principal = self.principal(parts);
-        // A task, so that the session ends also if the client hangs up.
+        // Runs as its own task, so that the session ends even if the client hangs up.
         let work = self.0.tasks.spawn(async move {
             let answered = match session.request(request, caller).await {
-                Ok(answer) => Ok(endpoint.whole(answer, &session, Asked::One(id)).await),
+                Ok(answer) => Ok(endpoint.whole(answer, &session, PostedRequests::One(id)).await),
                 Err(error) => Err(error),
             };
             if let Err(error) = endpoint.0.sessions.delete(session.id(), &principal).await {
@@ -60,15 +60,15 @@ impl Endpoint {
         let body = work
             .await
             .map_err(|error| Error::new(Reason::Internal, "The request failed").caused_by(error))??;
-        Ok(match manner {
-            Manner::Done => done(&body),
-            Manner::Streamable | Manner::Json => manner.say(body),
+        Ok(match format {
+            AnswerFormat::Done => done(&body),
+            AnswerFormat::Streamable | AnswerFormat::Json => format.respond(body),
         })
     }
 
-    /// GET `/mcp/sse`: the stream of the session that the header names, or the last event, or of a new one.
+    /// GET `/mcp/sse`: the stream of the session that the header or `Last-Event-ID` names, or of a new session.
     pub(super) async fn get_unnamed(&self, parts: &Parts, remote: Option<&Remote>) -> Response<Body> {
-        if !self.rules().leniencies.mint || !matches!(headers::session(&parts.headers), Named::None) {
+        if !self.rules().leniencies.mint || !matches!(headers::session(&parts.headers), SessionHeader::None) {
             return self.get(parts, remote).await;
         }
         match self.listen_unnamed(parts, remote).await {
@@ -79,7 +79,7 @@ impl Endpoint {
 
     async fn listen_unnamed(&self, parts: &Parts, remote: Option<&Remote>) -> Result<Response<Body>, Error> {
         let leniencies = self.rules().leniencies;
-        leniencies.check_accept(&parts.headers, Wanted::Events)?;
+        leniencies.check_accept(&parts.headers, RequiredAccept::Events)?;
         let last = parts.headers.get(headers::LAST_EVENT_ID);
         let named = last.and_then(|last| named_event(last.to_str().ok()?));
         let session = match named {
@@ -113,7 +113,7 @@ impl Endpoint {
     }
 }
 
-/// An `initialize` with the params that its client left out.
+/// Adds the params to an `initialize` whose client left them out.
 pub(super) fn with_params(request: Request, header: Option<&str>) -> Result<Request, Error> {
     let greeting = greeting(header)?;
     Ok(Request { params: greeting.params, ..request })
@@ -133,7 +133,7 @@ fn greeting(header: Option<&str>) -> Result<Request, Error> {
     }
 }
 
-/// One answer, and the word that this was all; nothing says what kind of event it is.
+/// A stream of one answer without an `event:` field, and then the `done` event.
 fn done(body: &Bytes) -> Response<Body> {
     let mut out = BytesMut::new();
     sse::write_data(body, &mut out);

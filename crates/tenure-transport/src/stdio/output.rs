@@ -1,4 +1,4 @@
-//! The one who writes: takes messages from a short queue and puts each on a line of its own.
+//! The writer: takes messages from a short queue and writes each on its own line.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,16 +8,16 @@ use tokio::sync::mpsc;
 
 use crate::duplex::{MAX_WAITING, Outgoing};
 
-/// How much is written at a time, if there is so much.
+/// How many bytes are collected for one write.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Writes messages until all who could send one are gone.
+/// Writes messages until all senders of the queue are dropped.
 pub(super) async fn write(output: impl AsyncWrite, mut messages: mpsc::Receiver<Outgoing>) -> io::Result<()> {
     let mut output = std::pin::pin!(BufWriter::with_capacity(BUFFER_BYTES, output));
     let mut batch = Vec::with_capacity(MAX_WAITING);
     while messages.recv_many(&mut batch, MAX_WAITING).await > 0 {
         for outgoing in batch.drain(..) {
-            // Nobody comes back here, so only messages matter.
+            // A client on stdio cannot resume, so only messages matter.
             let Outgoing::Message { body, .. } = outgoing else { continue };
             output.write_all(&one_line(&body)).await?;
             output.write_all(b"\n").await?;
@@ -27,7 +27,7 @@ pub(super) async fn write(output: impl AsyncWrite, mut messages: mpsc::Receiver<
     Ok(())
 }
 
-/// The same JSON without line breaks. Inside strings they are always escaped, so those found are white space.
+/// The same JSON without line breaks. Inside strings they are always escaped, so every raw one is white space.
 fn one_line(message: &[u8]) -> Cow<'_, [u8]> {
     let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
     if !message.iter().any(breaks) {

@@ -1,8 +1,8 @@
-//! A connection from its first byte to its last.
+//! A stdio connection from its first byte to its last.
 //!
-//! It ends when the client closes its end, when nobody reads what is written, when the session is ended by somebody
-//! else, or when it is told to stop. The way down is the same each time: what is in flight gets a grace period and is
-//! interrupted after it, what was said is written, the session is deleted.
+//! It ends when the client closes its end, when the output cannot be written, when something else ends the session, or
+//! when it is told to stop. It always ends in the same steps: requests in flight get a grace period and are then
+//! interrupted, queued messages are written, the session is deleted.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::lines::Lines;
+use super::lines::InputLines;
 use super::output;
-use crate::duplex::{Connection, MAX_WAITING, Manner};
+use crate::duplex::{DuplexConnection, DuplexSettings, MAX_WAITING};
 
-/// What the client gets to read the last lines when everything else is done.
+/// How long the client may take to read the last lines when everything else is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long the store may take to note the end of the session.
-const BURIAL: Duration = Duration::from_secs(5);
+/// How long the store may take to delete the session.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves one client over a pair of byte streams.
 #[derive(Debug)]
@@ -36,42 +36,43 @@ pub struct Stdio {
 
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+enum StdioEnd {
     /// The client closed its end.
     InputClosed,
-    /// Nobody reads what is written.
+    /// The output cannot be written.
     OutputClosed,
-    /// The session was ended by somebody else.
+    /// Something other than this connection ended the session.
     SessionOver,
     /// It was told to stop.
     Stopped,
 }
 
 impl Stdio {
-    /// A connection of these sessions; they are shut down with it. A line may have so many bytes, and at the end
-    /// requests in flight have so much time.
+    /// Serves a client with these sessions, which are shut down with the connection. `max_line_bytes` bounds a line of
+    /// the input; `grace` is the time that requests in flight get at the end.
     pub fn new(sessions: Sessions, max_line_bytes: usize, grace: Duration) -> Self {
         Self { sessions, exchanges: None, max_line_bytes, grace }
     }
 
-    /// The same for requests without a session too; they are shut down with it as well.
+    /// Serves requests without a session too; these exchanges are shut down with the connection as well.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
         Self { exchanges: Some(exchanges), ..self }
     }
 
-    /// Serves until the connection ends. The grace period is over early when nobody is left who wants it: when it is
-    /// told to stop and the client has closed its end, whichever comes first.
+    /// Serves until the connection ends. The grace period is cut short once both have happened: the client has closed
+    /// its end, and the connection was told to stop.
     ///
     /// # Cancel safety
-    /// Dropping it drops everything that is under way; the session is left to expire.
+    /// Dropping it drops all requests in flight; the session is left to expire.
     pub async fn run<R, W>(self, input: R, output: W, stop: CancellationToken)
     where
         R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let mut connection = Connection::new(self.sessions.clone(), sender, self.manner(), stop.clone());
+        let mut connection =
+            DuplexConnection::new(self.sessions.clone(), sender, self.settings(), stop.clone());
         if let Some(exchanges) = &self.exchanges {
             connection = connection.with_exchanges(exchanges.clone());
         }
@@ -79,18 +80,18 @@ impl Stdio {
         let _kill_on_drop = tasks.kill.clone().drop_guard();
         let unread = CancellationToken::new();
         let writer = tasks.writer(output::write(output, receiver), unread.clone());
-        let mut lines = Lines::new(input, self.max_line_bytes);
+        let mut lines = InputLines::new(input, self.max_line_bytes);
         let mut reading = Box::pin(connection.read(&mut lines));
         let end = tokio::select! {
-            () = &mut reading => End::InputClosed,
-            () = unread.cancelled() => End::OutputClosed,
-            () = tasks.over.cancelled() => End::SessionOver,
-            () = stop.cancelled() => End::Stopped,
+            () = &mut reading => StdioEnd::InputClosed,
+            () = unread.cancelled() => StdioEnd::OutputClosed,
+            () = tasks.over.cancelled() => StdioEnd::SessionOver,
+            () = stop.cancelled() => StdioEnd::Stopped,
         };
         tracing::debug!(?end, "the connection ends");
         let deadline = Instant::now() + self.grace;
-        let hurried = if end == End::Stopped {
-            // The client may still answer what it is asked, and withdraw what it asked; the rest is refused.
+        let hurried = if end == StdioEnd::Stopped {
+            // The client may still answer questions and cancel its requests; new requests are refused.
             self.drain(end, reading).await
         } else {
             drop(reading);
@@ -98,7 +99,7 @@ impl Stdio {
             self.drain(end, stop.cancelled()).await
         };
 
-        // Everything is answered. The stream of news closes once more when all of it was taken.
+        // Every request is answered. The standalone stream closes once its messages were queued.
         tasks.leaving.cancel();
         self.sessions.drain();
         tasks.running.close();
@@ -108,23 +109,23 @@ impl Stdio {
             tracing::info!("the client did not read everything in time");
             tasks.kill.cancel();
         }
-        self.bury(&connection).await;
-        // With the last sender the writer comes to its end.
+        self.delete_session(&connection).await;
+        // Dropping the last sender ends the writer.
         drop(connection);
         if tokio::time::timeout_at(last.max(Instant::now()), writer).await.is_err() {
             tracing::info!("the client did not read everything in time");
         }
     }
 
-    fn manner(&self) -> Manner {
+    fn settings(&self) -> DuplexSettings {
         let caller = Caller { collect: Collect::Here, ..Caller::anonymous("stdio") };
-        Manner { caller, max_bytes: self.max_line_bytes, returns: None }
+        DuplexSettings { caller, max_bytes: self.max_line_bytes, returns: None }
     }
 
-    /// Lets what is in flight finish, until there is reason to hurry. Returns whether there was.
-    async fn drain(&self, end: End, hurry: impl Future<Output = ()>) -> bool {
-        // Where the session is over, everything was answered with it.
-        let grace = if end == End::SessionOver { Duration::ZERO } else { self.grace };
+    /// Lets requests in flight finish, until `hurry` resolves. Returns whether it did.
+    async fn drain(&self, end: StdioEnd, hurry: impl Future<Output = ()>) -> bool {
+        // The end of the session has answered all its requests.
+        let grace = if end == StdioEnd::SessionOver { Duration::ZERO } else { self.grace };
         let (interrupted, hurried) = tokio::select! {
             interrupted = self.shut_down(grace) => (interrupted, false),
             () = hurry => (self.shut_down(Duration::ZERO).await, true),
@@ -135,7 +136,7 @@ impl Stdio {
         hurried
     }
 
-    /// Shuts everything down; returns how many requests were interrupted.
+    /// Shuts down sessions and exchanges; returns how many requests were interrupted.
     async fn shut_down(&self, grace: Duration) -> usize {
         let others = async {
             match &self.exchanges {
@@ -150,11 +151,11 @@ impl Stdio {
         interrupted + others
     }
 
-    /// Nobody can come back to the session, so it is deleted.
-    async fn bury(&self, connection: &Connection) {
+    /// Deletes the session, because its client cannot come back to it.
+    async fn delete_session(&self, connection: &DuplexConnection) {
         let Some(session) = connection.session() else { return };
         let deleting = self.sessions.delete(session.id(), &Principal::ANONYMOUS);
-        match tokio::time::timeout(BURIAL, deleting).await {
+        match tokio::time::timeout(DELETE_TIMEOUT, deleting).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => {}
             Ok(Err(error)) => {

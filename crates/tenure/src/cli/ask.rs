@@ -1,7 +1,7 @@
 //! Forms that a server asks its user to fill in, on a terminal: one field after the other, each checked.
 //!
-//! `Form` is what is asked and what an answer is worth, without a terminal; `Asker` reads and writes. Where standard
-//! input is no terminal the user cannot be asked, so the server is told that the user declines.
+//! `ElicitationForm` has the fields and checks the answers, without a terminal; `Asker` reads and writes. If standard
+//! input is not a terminal, the user cannot be asked, so the server is told that the user declines.
 
 use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::foreign::plain;
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     /// One permit: one question at a time.
-    turn: Arc<Semaphore>,
+    terminal: Arc<Semaphore>,
     asking: watch::Sender<bool>,
 }
 
 /// One form.
-struct Form {
+struct ElicitationForm {
     message: String,
     fields: Vec<Field>,
 }
@@ -35,7 +35,7 @@ struct Field {
 
 impl Asker {
     pub(super) fn new() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), asking: watch::channel(false).0 }
+        Self { terminal: Arc::new(Semaphore::new(1)), asking: watch::channel(false).0 }
     }
 
     /// True while the user is asked.
@@ -43,21 +43,25 @@ impl Asker {
         self.asking.subscribe()
     }
 
-    /// Asks what a server wants to know.
+    /// Asks the user to fill in a server's form.
     pub(super) async fn ask(&self, params: ElicitRequestParams) -> ElicitResult {
         let ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } = params else {
             note("the server wants to be answered on a web page, which is not supported: declined");
             return ElicitResult::new(ElicitationAction::Decline);
         };
         let order = requested_schema.property_order.clone();
-        let form = Form::read(&message, &serde_json::to_value(&requested_schema).unwrap_or_default(), order);
-        let _turn = self.turn.acquire().await;
+        let form = ElicitationForm::read(
+            &message,
+            &serde_json::to_value(&requested_schema).unwrap_or_default(),
+            order,
+        );
+        let _permit = self.terminal.acquire().await;
         if !std::io::stdin().is_terminal() {
             note(&form.declined());
             return ElicitResult::new(ElicitationAction::Decline);
         }
         self.asking.send_replace(true);
-        // Reading waits for a person, so it has a thread of its own.
+        // Reading blocks until the user answers, so it runs on a blocking thread.
         let filled = tokio::task::spawn_blocking(move || form.fill(&mut std::io::stdin().lock())).await;
         self.asking.send_replace(false);
         match filled {
@@ -69,7 +73,7 @@ impl Asker {
     }
 }
 
-impl Form {
+impl ElicitationForm {
     fn read(message: &str, schema: &Value, order: Option<Vec<String>>) -> Self {
         let properties = schema["properties"].as_object().cloned().unwrap_or_default();
         let names = order.unwrap_or_else(|| properties.keys().cloned().collect());
@@ -83,7 +87,7 @@ impl Form {
         Self { message: plain(message.trim()), fields: names.into_iter().filter_map(field).collect() }
     }
 
-    /// The text for people where the user cannot be asked.
+    /// The note that is printed when the user cannot be asked.
     fn declined(&self) -> String {
         let names: Vec<_> = self.fields.iter().map(|field| plain(&field.name)).collect();
         let wanted =
@@ -202,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    fn form() -> Form {
+    fn form() -> ElicitationForm {
         let schema = json!({ "type": "object", "required": ["name", "colour"], "properties": {
             "name": { "type": "string", "description": "Who you are" },
             "age": { "type": "integer", "minimum": 0 },
@@ -211,7 +215,7 @@ mod tests {
             "agree": { "type": "boolean", "default": true },
         } });
         let order = ["name", "age", "colour", "days", "agree"].map(str::to_owned).to_vec();
-        Form::read("Tell me\x1b[31m about you", &schema, Some(order))
+        ElicitationForm::read("Tell me\x1b[31m about you", &schema, Some(order))
     }
 
     #[test]

@@ -9,19 +9,19 @@ use clap::Args;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, JsonObject, Tool};
 use rmcp::service::ServiceError;
 use serde_json::Value;
-use tenure_client::{Create, Era, Jar, Options, SessionId};
+use tenure_client::{Create, DataSessionId, Era, Jar, SessionOptions};
 
-use self::answer::Form;
+use self::answer::PrintedPart;
 pub(super) use self::answer::{for_stdout, part};
 use self::arguments::Given;
-use super::connect::{ConnectArgs, Connection, block_on, close, session_failure, unanswered};
+use super::connect::{ConnectArgs, ServerConnection, block_on, close, session_failure, unanswered};
 use super::jar::short_id;
-use super::listener::Listener;
+use super::listener::CallListener;
 use super::signals::Signals;
 use super::target::{JarArgs, Target};
 use super::{Failure, note};
 
-/// How shells say that a program was interrupted.
+/// The exit status by which shells report an interrupted program.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Args, Debug)]
@@ -60,18 +60,18 @@ pub(super) fn run(args: &CallArgs) -> Result<ExitCode, Failure> {
         let list = target.typed("tenure tools", "");
         return Err(Failure::new("no tool to call").hint(format!("`{list}` lists the tools")));
     };
-    let call = Call { args, target, tool, arguments: arguments::read(given)? };
+    let call = CallCommand { args, target, tool, arguments: arguments::read(given)? };
     block_on(call.run())
 }
 
-struct Call<'a> {
+struct CallCommand<'a> {
     args: &'a CallArgs,
     target: Target,
     tool: &'a str,
     arguments: Given,
 }
 
-impl Call<'_> {
+impl CallCommand<'_> {
     async fn run(self) -> Result<ExitCode, Failure> {
         let args = self.args;
         let mut signals = Signals::listen()?;
@@ -85,7 +85,7 @@ impl Call<'_> {
         let done = tokio::select! {
             answered = self.ask(&connection, &listener) => {
                 listener.finish();
-                // Before we say goodbye, which may take a server a while.
+                // Print before closing the connection, which a server may delay.
                 answered.and_then(|result| answer::print(&result, args.form()))
             }
             _ = signals.next() => {
@@ -100,18 +100,18 @@ impl Call<'_> {
         done
     }
 
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<SessionOptions, Failure> {
         let args = self.args;
         if args.no_session {
-            return Ok(Options { create: Create::Never, ..Options::new(Jar::in_memory()) });
+            return Ok(SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) });
         }
-        let options = Options::new(args.jar.open()?);
-        // Whoever says which session it is wants no other to be made.
+        let options = SessionOptions::new(args.jar.open()?);
+        // The user has chosen the session, so the client must not create another.
         let create = if args.new || args.session.is_some() { Create::Never } else { options.create };
-        Ok(Options { create, ..options })
+        Ok(SessionOptions { create, ..options })
     }
 
-    async fn ask(&self, connection: &Connection, listener: &Listener) -> Result<Value, Failure> {
+    async fn ask(&self, connection: &ServerConnection, listener: &CallListener) -> Result<Value, Failure> {
         self.choose_session(connection).await?;
         let arguments = self.typed_arguments(connection).await?;
         let params = CallToolRequestParams::new(self.tool.to_owned()).with_arguments(arguments);
@@ -126,9 +126,9 @@ impl Call<'_> {
         Ok(serde_json::to_value(result).expect("a result has a JSON form"))
     }
 
-    /// The arguments, of the types that the tool asks for.
-    async fn typed_arguments(&self, connection: &Connection) -> Result<JsonObject, Failure> {
-        // Over HTTP a server of the modern era may want arguments repeated in headers. rmcp does that for the tools that
+    /// The arguments, with the types of the tool's schema.
+    async fn typed_arguments(&self, connection: &ServerConnection) -> Result<JsonObject, Failure> {
+        // Over HTTP a modern server may require arguments to be repeated in headers. rmcp does that for the tools that
         // it has seen in a list.
         let for_headers = connection.era() == Era::Modern && matches!(self.target, Target::Url(_));
         if !for_headers && !self.arguments.has_pairs() {
@@ -148,7 +148,7 @@ impl Call<'_> {
         arguments.map_err(|failure| failure.hint(format!("`{show}` shows what it takes")))
     }
 
-    async fn choose_session(&self, connection: &Connection) -> Result<(), Failure> {
+    async fn choose_session(&self, connection: &ServerConnection) -> Result<(), Failure> {
         let sessions = connection.sessions();
         if self.args.new {
             let made = sessions.create(None, None).await;
@@ -161,21 +161,21 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The id that begins like this in the jar; else it is a whole one that the jar has never seen.
-    fn known_id(&self, named: &str) -> Result<SessionId, Failure> {
+    /// The id in the jar that begins with this text. Otherwise the text is a whole id that is not in the jar.
+    fn known_id(&self, named: &str) -> Result<DataSessionId, Failure> {
         let args = self.args;
         let book =
             args.jar.open()?.read().map_err(|error| Failure::new("cannot use the jar").caused_by(error))?;
         let key = self.target.server(args.jar.principal()).key();
         let found = super::jar::find(&book, key.as_deref(), named)?;
-        Ok(found.map_or_else(|| SessionId::new(named), |(_, kept)| kept.cookie.id().clone()))
+        Ok(found.map_or_else(|| DataSessionId::new(named), |(_, kept)| kept.cookie.id().clone()))
     }
 
     fn explain(&self, error: &ServiceError) -> Failure {
         let failure = unanswered(error, &format!("`{}`", self.tool), &self.target, &self.args.connect);
         let ServiceError::McpError(error) = error else { return failure };
         let reason = error.data.as_ref().and_then(|data| data.get("reason")).and_then(Value::as_str);
-        // Without a transport session they are called `data_session_…`.
+        // Without a transport session, the reasons begin with `data_session_`.
         match reason.map(|reason| reason.strip_prefix("data_").unwrap_or(reason)) {
             Some("session_required") if self.args.no_session => {
                 failure.hint("call it without `--no-session`")
@@ -202,11 +202,11 @@ impl Call<'_> {
 }
 
 impl CallArgs {
-    fn form(&self) -> Form {
+    fn form(&self) -> PrintedPart {
         match (self.json, self.raw) {
-            (true, _) => Form::Structured,
-            (_, true) => Form::Whole,
-            (false, false) => Form::Text,
+            (true, _) => PrintedPart::Structured,
+            (_, true) => PrintedPart::Whole,
+            (false, false) => PrintedPart::Text,
         }
     }
 }

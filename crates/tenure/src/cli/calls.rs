@@ -1,4 +1,4 @@
-//! `tenure calls`: what a running server is at work on, in sessions and without.
+//! `tenure calls`: the running requests of a server, in sessions and without.
 
 use std::num::NonZeroUsize;
 
@@ -6,7 +6,7 @@ use clap::Args;
 use tenure_session::port::clock::Time;
 
 use super::paint::{Paint, Tone};
-use super::reach::{Absent, StoreArgs};
+use super::reach::{Absent, ReachArgs};
 use super::table::{Cell, Side, table};
 use super::{Failure, block_on, note, say};
 use crate::operator::{CallRow, CallState, CallWait, LONG, now};
@@ -27,7 +27,7 @@ pub(super) struct CallsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 pub(super) fn run(args: &CallsArgs) -> Result<(), Failure> {
@@ -76,7 +76,7 @@ fn render(rows: &[CallRow], now: Time, paint: Paint) -> String {
         ("STATE", Side::Left),
         ("WAITS FOR", Side::Left),
     ];
-    // Most processes have one server behind them.
+    // Without several servers behind, the column would be empty.
     let backends = rows.iter().any(|row| row.backend.is_some());
     let row = |row: &CallRow| {
         let age = now.since(Time(row.started));

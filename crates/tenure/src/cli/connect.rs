@@ -1,4 +1,4 @@
-//! A connection to a server for the length of one command, and what people read when there is none.
+//! The connection of a client command to its server, and the failures that people read.
 
 use std::error::Error as _;
 use std::io::ErrorKind;
@@ -11,17 +11,18 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure_client::{
-    CallOptions, Client, Command, Eras, Error, Http, Kind, Options, connect_command_with, connect_http_with,
+    CallOptions, ClientErrorKind, ConnectedClient, EraChoice, Error, HttpOptions, ServerCommand,
+    SessionOptions, connect_command_with, connect_http_with,
 };
 
 use super::Failure;
-use super::listener::{Listener, Logs};
+use super::listener::{CallListener, Logs};
 use super::target::Target;
 use crate::config::{parse_duration, write_duration};
 use crate::failure::tidy;
 use crate::foreign::plain;
 
-/// How long a server may take to hear that we are going.
+/// How long closing the connection may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How a server is talked to.
@@ -45,32 +46,33 @@ pub(super) struct ConnectArgs {
     verbose: bool,
 }
 
-/// A server that answers.
-pub(super) type Connection = Client<Listener>;
+/// A connection to a server that has answered.
+pub(super) type ServerConnection = ConnectedClient<CallListener>;
 
 impl ConnectArgs {
     pub(super) fn is_verbose(&self) -> bool {
         self.verbose
     }
 
-    pub(super) fn listener(&self) -> Listener {
-        Listener::new(if self.verbose { Logs::Shown } else { Logs::Hidden })
+    pub(super) fn listener(&self) -> CallListener {
+        CallListener::new(if self.verbose { Logs::Shown } else { Logs::Hidden })
     }
 
-    /// Connects and greets.
+    /// Connects and initializes.
     pub(super) async fn connect(
         &self,
         target: &Target,
         principal: Option<&str>,
-        listener: Listener,
-        options: Options,
-    ) -> Result<Connection, Failure> {
+        listener: CallListener,
+        options: SessionOptions,
+    ) -> Result<ServerConnection, Failure> {
         let eras = match self.era.as_deref() {
-            Some("modern") => Eras::Modern,
-            Some(_) => Eras::Legacy,
-            None => Eras::Either,
+            Some("modern") => EraChoice::Modern,
+            Some(_) => EraChoice::Legacy,
+            None => EraChoice::Either,
         };
-        let options = Options { eras, answer_within: self.timeout.min(options.answer_within), ..options };
+        let options =
+            SessionOptions { eras, answer_within: self.timeout.min(options.answer_within), ..options };
         let principal = principal.map(str::to_owned);
         let connected = async {
             match target {
@@ -82,7 +84,7 @@ impl ConnectArgs {
                 }
                 Target::Command { program, args } => {
                     self.refuse_http()?;
-                    let mut command = Command::new(program, args);
+                    let mut command = ServerCommand::new(program, args);
                     command.principal = principal;
                     let client = connect_command_with(listener, &command, options).await;
                     client.map_err(|error| unreachable(target, &error))
@@ -95,18 +97,17 @@ impl ConnectArgs {
         }
     }
 
-    /// How requests are sent: with a time limit that does not run while the user is asked, and with the server's logs
-    /// if they are shown.
-    pub(super) fn call_options(&self, listener: &Listener) -> CallOptions {
+    /// The options of requests: a timeout that stops while the user is asked, and the server's logs if they are shown.
+    pub(super) fn call_options(&self, listener: &CallListener) -> CallOptions {
         let options = CallOptions::default().with_timeout(self.timeout).with_answering(listener.asking());
         match self.verbose {
-            // Servers of the modern era log for a request that asks for it. Those of sessions do not read this.
+            // A modern server logs only for requests that ask for it. A legacy server ignores this.
             true => options.with_meta("io.modelcontextprotocol/logLevel", json!("debug")),
             false => options,
         }
     }
 
-    /// Waits for an answer that rmcp puts together, such as a list of several pages.
+    /// Waits for an answer that rmcp collects from several requests, such as a list of several pages.
     pub(super) async fn within<T>(
         &self,
         asked: &str,
@@ -119,14 +120,14 @@ impl ConnectArgs {
         }
     }
 
-    /// A server that takes too long.
+    /// The failure of a server that takes too long.
     pub(super) fn late(&self, what: &str) -> Failure {
         Failure::new(format!("{what} within {}", write_duration(self.timeout)))
             .hint("allow more time with `--timeout`, such as `--timeout 10m`")
     }
 
-    fn http(&self) -> Result<Http, Failure> {
-        let mut http = Http::default();
+    fn http(&self) -> Result<HttpOptions, Failure> {
+        let mut http = HttpOptions::default();
         for header in &self.header {
             // The value may be a secret, so no message repeats it.
             let name = header.split(':').next().unwrap_or_default().trim();
@@ -159,17 +160,17 @@ impl ConnectArgs {
     }
 }
 
-/// Runs a client command. What goes wrong is told in the end, so rmcp need not tell of it meanwhile.
+/// Runs a client command. Without rmcp's logs, because the command reports its failure itself.
 pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     super::block_on_with_logs("warn,rmcp=off", command)
 }
 
-/// Whether the server says that it has something. One that says nothing at all is asked.
-pub(super) fn offers(connection: &Connection, has: impl FnOnce(&ServerCapabilities) -> bool) -> bool {
+/// Whether the server has a capability. True if it has not announced any capabilities.
+pub(super) fn offers(connection: &ServerConnection, has: impl FnOnce(&ServerCapabilities) -> bool) -> bool {
     connection.peer_info().is_none_or(|server| has(&server.capabilities))
 }
 
-/// What rmcp has read, as JSON.
+/// Values of rmcp as JSON.
 pub(super) fn as_json<T: Serialize>(items: &[T]) -> Vec<Value> {
     items.iter().map(|item| json!(item)).collect()
 }
@@ -179,16 +180,16 @@ pub(super) fn lines<'a>(items: impl IntoIterator<Item = &'a Value>) -> String {
     items.into_iter().map(|item| format!("{item}\n")).collect()
 }
 
-/// Ends a connection. Whatever comes of it, the command is done.
-pub(super) async fn close(connection: Connection) {
+/// Ends a connection. Failures are only logged, because the command is done.
+pub(super) async fn close(connection: ServerConnection) {
     match tokio::time::timeout(CLOSE_WITHIN, connection.close()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "the connection did not end well"),
-        Err(_) => tracing::debug!("the server did not let go of the connection"),
+        Err(_) => tracing::debug!("the server did not close the connection in time"),
     }
 }
 
-/// A request that went wrong, about what was asked for.
+/// The failure of a request; `asked` names it.
 pub(super) fn unanswered(error: &ServiceError, asked: &str, target: &Target, args: &ConnectArgs) -> Failure {
     match error {
         ServiceError::McpError(error) => {
@@ -214,11 +215,11 @@ pub(super) fn unanswered(error: &ServiceError, asked: &str, target: &Target, arg
     }
 }
 
-/// Something about sessions that went wrong.
+/// The failure of an operation on sessions.
 pub(super) fn session_failure(what: impl Into<String>, error: &Error) -> Failure {
     let failure = Failure::new(what).caused_by(error);
     match error.kind() {
-        Kind::NotFound => failure.hint("`tenure jar list` shows the sessions that you have"),
+        ClientErrorKind::NotFound => failure.hint("`tenure jar list` shows the sessions that you have"),
         _ => failure,
     }
 }
@@ -227,7 +228,7 @@ fn unreachable(target: &Target, error: &Error) -> Failure {
     let greeting = error.source().and_then(|source| source.downcast_ref::<ClientInitializeError>());
     let root = error.root();
     let has_ended = match greeting {
-        // A child that has ended is noticed while it is written to or while it is read from.
+        // The end of a child shows as a failed read or as a failed write.
         Some(ClientInitializeError::ConnectionClosed(_)) => true,
         _ => root.downcast_ref::<std::io::Error>().is_some_and(|root| root.kind() == ErrorKind::BrokenPipe),
     };

@@ -1,27 +1,27 @@
 //! `tenure sessions data`: look at data sessions, make them, hand them out, end them.
 //!
-//! As with sessions, every command works on a running server and on a store that none has open. Ids are secrets:
+//! As with sessions, every command works on a running server and on a store that no server has open. Ids are secrets:
 //! only `create` and `select` print one.
 
-mod create;
 mod list;
-mod reach;
-mod select;
 mod show;
+mod create;
+mod select;
+mod reach;
 
 use clap::{Args, Subcommand};
 
 use self::create::CreateArgs;
-use self::list::ListArgs;
+use self::list::DataListArgs;
 use self::reach::{resolve, resolve_all, unknown};
 use super::list::end_word;
-use super::reach::{Absent, StoreArgs};
+use super::reach::{Absent, ReachArgs};
 use super::{Failure, note, say};
 use crate::operator::{Revoked, Show, now};
 use crate::times::{date, until};
 
 #[derive(Subcommand, Debug)]
-pub(super) enum Command {
+pub(super) enum DataSessionsCommand {
     /// List data sessions, the most recently used first.
     #[command(after_help = "\
 States:
@@ -35,7 +35,7 @@ Examples:
   tenure sessions data list                     of the user's own store
   tenure sessions data list --kind workspace --state active
   tenure sessions data list --json | jq .name   one JSON object a line")]
-    List(ListArgs),
+    List(DataListArgs),
     /// Show everything about one data session but its id.
     #[command(after_help = "\
 Examples:
@@ -99,7 +99,7 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -110,7 +110,7 @@ pub(super) struct SelectArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -119,22 +119,22 @@ pub(super) struct NamesArgs {
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
-pub(super) async fn run(command: Command) -> Result<(), Failure> {
+pub(super) async fn run(command: DataSessionsCommand) -> Result<(), Failure> {
     match command {
-        Command::List(args) => list::run(&args).await,
-        Command::Show(args) => {
+        DataSessionsCommand::List(args) => list::run(&args).await,
+        DataSessionsCommand::Show(args) => {
             let reach = args.store.reach(Absent::Refuse).await?;
             let key = resolve(&reach, &args.name).await?;
             let asked = if args.data { Show::Contents } else { Show::Facts };
             let detail = reach.data_show(key, asked).await?.ok_or_else(|| unknown(&args.name))?;
             say(&if args.json { show::json(&detail) } else { show::text(&detail) })
         }
-        Command::Create(args) => create::run(&args).await,
-        Command::Resume(args) => resume(&args).await,
-        Command::Select(args) => {
+        DataSessionsCommand::Create(args) => create::run(&args).await,
+        DataSessionsCommand::Resume(args) => resume(&args).await,
+        DataSessionsCommand::Select(args) => {
             let reach = args.store.reach(Absent::Refuse).await?;
             let key = resolve(&reach, &args.name).await?;
             let named = reach.data_select(key).await?.ok_or_else(|| unknown(&args.name))?;
@@ -142,8 +142,8 @@ pub(super) async fn run(command: Command) -> Result<(), Failure> {
             note("the id and the handle are secrets, for its owner alone");
             Ok(())
         }
-        Command::Clear(args) => clear(&args).await,
-        Command::Revoke(args) => revoke(&args).await,
+        DataSessionsCommand::Clear(args) => clear(&args).await,
+        DataSessionsCommand::Revoke(args) => revoke(&args).await,
     }
 }
 

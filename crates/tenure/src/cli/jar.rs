@@ -1,23 +1,23 @@
-//! `tenure jar`: the sessions that client commands keep: look at them, choose one, make one, let go of them.
+//! `tenure jar`: the sessions that client commands keep: list them, choose one, make one, forget them.
 //!
-//! Only `new` and `forget --delete` talk to a server; all else is about the file. An id is a secret: what is shown
-//! of one tells it from others and is of no use to anybody.
+//! Only `new` and `forget --delete` connect to a server; the others only read and write the file. An id is a secret:
+//! the part that is shown tells it from others, but cannot be used.
 
+mod list;
 mod choose;
 mod find;
-mod list;
 
 use clap::{Args, Subcommand};
 
 use self::choose::{ForgetArgs, NewArgs, UseArgs};
 pub(super) use self::find::{find, short_id};
-use self::list::ListArgs;
+use self::list::JarListArgs;
 use super::Failure;
 use super::connect::block_on;
 use super::target::{JarArgs, Target};
 
 #[derive(Subcommand, Debug)]
-pub(super) enum Command {
+pub(super) enum JarCommand {
     /// List the sessions in the jar, by server.
     #[command(
         override_usage = "tenure jar list [OPTIONS] [URL]\n       tenure jar list [OPTIONS] -- <COMMAND>...",
@@ -33,7 +33,7 @@ Examples:
   tenure jar list http://127.0.0.1:8484/mcp
   tenure jar list --json | jq -r .session       one JSON object a line"
     )]
-    List(ListArgs),
+    List(JarListArgs),
     /// Choose the session that calls go on with.
     #[command(
         override_usage = "tenure jar use [OPTIONS] <URL> <ID>\n       tenure jar use [OPTIONS] <ID> -- <COMMAND>...",
@@ -87,17 +87,17 @@ pub(super) struct ClearArgs {
     jar: JarArgs,
 }
 
-pub(super) fn run(command: Command) -> Result<(), Failure> {
+pub(super) fn run(command: JarCommand) -> Result<(), Failure> {
     match command {
-        Command::List(args) => list::run(&args),
-        Command::Use(args) => choose::select(&args),
-        Command::New(args) => block_on(choose::make(&args)),
-        Command::Clear(args) => choose::clear(&args),
-        Command::Forget(args) => block_on(choose::forget(&args)),
+        JarCommand::List(args) => list::run(&args),
+        JarCommand::Use(args) => choose::select(&args),
+        JarCommand::New(args) => block_on(choose::make(&args)),
+        JarCommand::Clear(args) => choose::clear(&args),
+        JarCommand::Forget(args) => block_on(choose::forget(&args)),
     }
 }
 
-/// The server, and the word after it if there may be one.
+/// The server, and the word after it. More than `most` words after the server are refused.
 fn split<'a>(
     words: &'a [String],
     command: &[String],

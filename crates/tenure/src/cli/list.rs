@@ -1,22 +1,22 @@
-//! `tenure sessions list`: walks through the whole store and shows the most recently used sessions, those that live first.
+//! `tenure sessions list`: reads the whole store and shows the most recently used sessions, live ones first.
 //!
-//! The store has sessions in the order of their keys, which means nothing to people, so all pages are looked at
-//! and the newest are kept. What takes a look at a session's events is asked for those alone that are shown.
+//! The store has sessions in the order of their keys, which means nothing to people, so all pages are read and the
+//! newest sessions are kept. Details that need a session's events are read only for the sessions that are shown.
 
 use std::num::NonZeroUsize;
 
 use clap::{Args, ValueEnum};
 use tenure_session::port::clock::Time;
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::session::Phase;
 
 use super::paint::{Paint, Tone};
-use super::progress::Tally;
-use super::reach::{Absent, Reach, StoreArgs};
+use super::progress::ItemCounter;
+use super::reach::{Absent, Reach, ReachArgs};
 use super::table::{Cell, Side, table};
 use super::{Failure, note, say, words};
 use crate::foreign;
-use crate::operator::{LONG, LoopView, Row, State, now, parse_key};
+use crate::operator::{LONG, LoopView, SessionRow, ShownState, now, parse_key};
 use crate::times::{ago, short};
 
 /// Letters of a client's name that are shown.
@@ -26,7 +26,7 @@ const CLIENT: usize = 24;
 const PAGE: usize = 500;
 
 #[derive(Args, Debug)]
-pub(super) struct ListArgs {
+pub(super) struct SessionListArgs {
     /// Show so many at most.
     #[arg(long, value_name = "N", default_value = "100")]
     limit: NonZeroUsize,
@@ -43,7 +43,7 @@ pub(super) struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,18 +53,18 @@ enum StateName {
     Ended,
 }
 
-pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &SessionListArgs) -> Result<(), Failure> {
     let reach = args.store.reach(Absent::Refuse).await?;
     let (mut rows, found) = newest(&reach, args).await?;
-    for row in rows.iter_mut().filter(|row| row.state == State::Dormant) {
+    for row in rows.iter_mut().filter(|row| row.state == ShownState::Dormant) {
         let Some(key) = parse_key(&row.key) else { continue };
-        // One that has ended meanwhile stays as it was a moment ago.
+        // A session that has been removed meanwhile keeps its row.
         if let Some(detail) = reach.show(key).await? {
             *row = detail.row;
         }
     }
     if args.json {
-        let line = |row: &Row| serde_json::to_string(row).expect("a row has a JSON form") + "\n";
+        let line = |row: &SessionRow| serde_json::to_string(row).expect("a row has a JSON form") + "\n";
         say(&rows.iter().map(line).collect::<String>())?;
     } else if !rows.is_empty() {
         say(&render(&rows, now(), Paint::stdout()))?;
@@ -93,21 +93,21 @@ pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The most recently used sessions that are asked for, and how many there are in all.
-async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<Row>, usize), Failure> {
+/// The most recently used sessions that match, up to the limit, and the number of all that match.
+async fn newest(reach: &Reach, args: &SessionListArgs) -> Result<(Vec<SessionRow>, usize), Failure> {
     let limit = args.limit.get();
     let (mut rows, mut found, mut after) = (Vec::new(), 0, None);
-    let mut tally = Tally::start("looked at", "sessions");
+    let mut counter = ItemCounter::start("looked at", "sessions");
     loop {
         let page = reach.page(after, PAGE).await?;
-        tally.add(page.rows.len());
+        counter.add(page.rows.len());
         let before = rows.len();
         rows.extend(page.rows.into_iter().filter(|row| args.wants(row)));
         found += rows.len() - before;
         after = page.next.as_deref().and_then(parse_key);
-        // Now and then, so that neither the memory nor the sorting grows with the store.
+        // Sort only when the buffer has doubled: memory stays bounded, and sorting stays cheap.
         if after.is_none() || rows.len() > limit.saturating_mul(2) {
-            rows.sort_by_key(|row: &Row| (has_ended(row), std::cmp::Reverse(last_seen(row))));
+            rows.sort_by_key(|row: &SessionRow| (has_ended(row), std::cmp::Reverse(last_seen(row))));
             rows.truncate(limit);
         }
         if after.is_none() {
@@ -116,14 +116,14 @@ async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<Row>, usize), Fai
     }
 }
 
-impl ListArgs {
-    fn wants(&self, row: &Row) -> bool {
+impl SessionListArgs {
+    fn wants(&self, row: &SessionRow) -> bool {
         let owner = row.owner.as_deref().unwrap_or("anonymous");
         let state = match self.state {
             None => true,
-            Some(StateName::Awake) => row.state == State::Awake,
-            Some(StateName::Dormant) => row.state == State::Dormant,
-            Some(StateName::Ended) => row.state == State::Ended,
+            Some(StateName::Awake) => row.state == ShownState::Awake,
+            Some(StateName::Dormant) => row.state == ShownState::Dormant,
+            Some(StateName::Ended) => row.state == ShownState::Ended,
         };
         state
             && self.owner.as_ref().is_none_or(|wanted| wanted == owner)
@@ -131,12 +131,12 @@ impl ListArgs {
     }
 }
 
-/// What is over is of less interest, however recent.
-fn has_ended(row: &Row) -> bool {
-    matches!(row.state, State::Ended | State::Unreadable)
+/// Ended sessions come last, however recent.
+fn has_ended(row: &SessionRow) -> bool {
+    matches!(row.state, ShownState::Ended | ShownState::Unreadable)
 }
 
-fn last_seen(row: &Row) -> u64 {
+fn last_seen(row: &SessionRow) -> u64 {
     row.ended.or(row.last_used).unwrap_or(0)
 }
 
@@ -149,7 +149,7 @@ fn loop_words(fallen: &LoopView, now: Time) -> String {
 }
 
 /// The rows as a table.
-fn render(rows: &[Row], now: Time, paint: Paint) -> String {
+fn render(rows: &[SessionRow], now: Time, paint: Paint) -> String {
     const TITLES: [(&str, Side); 11] = [
         ("SESSION", Side::Left),
         ("CLIENT", Side::Left),
@@ -163,11 +163,11 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
         ("READERS", Side::Right),
         ("EVENTS", Side::Right),
     ];
-    // Most processes have one server behind them.
+    // Without several servers behind, the column would be empty.
     let backends = rows.iter().any(|row| row.backend.is_some());
     let known = |text: Option<String>| Cell::new(text.unwrap_or_else(|| "-".to_owned()));
     let count = |number: Option<usize>| known(number.map(|number| number.to_string()));
-    let row = |row: &Row| {
+    let row = |row: &SessionRow| {
         let mut cells = vec![
             Cell::new(&row.label).tone(Tone::Title),
             known(row.client.as_deref().map(|name| words::short(&foreign::plain(name), CLIENT))),
@@ -190,8 +190,8 @@ fn render(rows: &[Row], now: Time, paint: Paint) -> String {
     table(&titles, &rows.iter().map(row).collect::<Vec<_>>(), paint)
 }
 
-/// How many requests wait for their answer, and how long the oldest of them has.
-fn calls(row: &Row, now: Time) -> Cell {
+/// How many requests wait for their answer, and the age of the oldest.
+fn calls(row: &SessionRow, now: Time) -> Cell {
     let Some(calls) = row.calls else { return Cell::new("-") };
     let age = row.oldest_call.map(|oldest| now.since(Time(oldest)));
     match age.and_then(|age| Some((age, short(age)?))) {
@@ -199,41 +199,41 @@ fn calls(row: &Row, now: Time) -> Cell {
             let tone = if age >= LONG { Tone::Odd } else { Tone::Plain };
             Cell::new(format!("{calls} ({text})")).tone(tone)
         }
-        // What a dormant session left open waits for its client.
-        None if row.state == State::Dormant && calls > 0 => Cell::new(calls.to_string()).tone(Tone::Odd),
+        // The open requests of a dormant session wait for its client.
+        None if row.state == ShownState::Dormant && calls > 0 => Cell::new(calls.to_string()).tone(Tone::Odd),
         None => Cell::new(calls.to_string()),
     }
 }
 
-/// Where a session stands, in few words.
-pub(super) fn state_words(row: &Row) -> String {
+/// The state of a session, in few words.
+pub(super) fn state_words(row: &SessionRow) -> String {
     match (row.state, row.end) {
-        (State::Awake, _) if row.phase.as_deref() != Some(Phase::Initialized.as_str()) => {
+        (ShownState::Awake, _) if row.phase.as_deref() != Some(Phase::Initialized.as_str()) => {
             format!("awake ({})", row.phase.as_deref().unwrap_or_default())
         }
-        (State::Awake, _) => "awake".to_owned(),
-        (State::Dormant, _) => "dormant".to_owned(),
-        (State::Ended, Some(end)) => format!("ended ({})", end_word(end)),
-        (State::Ended, None) => "ended".to_owned(),
-        (State::Unreadable, _) => "unreadable".to_owned(),
+        (ShownState::Awake, _) => "awake".to_owned(),
+        (ShownState::Dormant, _) => "dormant".to_owned(),
+        (ShownState::Ended, Some(end)) => format!("ended ({})", end_word(end)),
+        (ShownState::Ended, None) => "ended".to_owned(),
+        (ShownState::Unreadable, _) => "unreadable".to_owned(),
     }
 }
 
-pub(super) fn state_tone(row: &Row) -> Tone {
+pub(super) fn state_tone(row: &SessionRow) -> Tone {
     match row.state {
-        State::Awake => Tone::Good,
-        State::Dormant => Tone::Plain,
-        State::Ended => Tone::Quiet,
-        State::Unreadable => Tone::Bad,
+        ShownState::Awake => Tone::Good,
+        ShownState::Dormant => Tone::Plain,
+        ShownState::Ended => Tone::Quiet,
+        ShownState::Unreadable => Tone::Bad,
     }
 }
 
 /// How a session ended.
-pub(super) fn end_word(end: End) -> &'static str {
+pub(super) fn end_word(end: EndCause) -> &'static str {
     match end {
-        End::Deleted => "deleted",
-        End::Expired => "expired",
-        End::Revoked => "revoked",
+        EndCause::Deleted => "deleted",
+        EndCause::Expired => "expired",
+        EndCause::Revoked => "revoked",
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_table_tells_the_states_apart_and_marks_what_waits() {
         let now = Time(1_000_000_000);
-        let row = |row: serde_json::Value| -> Row { serde_json::from_value(row).unwrap() };
+        let row = |row: serde_json::Value| -> SessionRow { serde_json::from_value(row).unwrap() };
         let key = "0".repeat(32);
         let rows = [
             row(json!({

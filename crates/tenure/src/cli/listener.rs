@@ -1,7 +1,6 @@
-//! What a server says and asks while a call runs: progress and questions on a terminal, and its logs for those who
-//! want them.
+//! The server's messages while a call runs: progress and questions on a terminal, and its logs if they are wanted.
 //!
-//! All of it goes to standard error; standard output is for the result alone.
+//! They all go to standard error; standard output has only the result.
 
 #![expect(deprecated, reason = "the next revision drops log messages; servers of today send them")]
 
@@ -20,10 +19,10 @@ use super::ask::Asker;
 use super::{note, words};
 use crate::foreign;
 
-/// How finely progress is shown.
+/// The steps of a full progress bar.
 const STEPS: u64 = 1000;
 
-/// Letters of a message that fit beside a bar.
+/// Letters of a message that fit next to a bar.
 const MESSAGE: usize = 40;
 
 /// Whether the server's logs are shown.
@@ -33,17 +32,17 @@ pub(super) enum Logs {
     Hidden,
 }
 
-/// Listens to a server. Clones share one bar.
+/// Handles the server's notifications and questions during a command. Clones share one progress bar.
 #[derive(Clone, Debug)]
-pub(super) struct Listener {
+pub(super) struct CallListener {
     bar: Option<ProgressBar>,
     logs: Logs,
     asker: Asker,
 }
 
-impl Listener {
+impl CallListener {
     pub(super) fn new(logs: Logs) -> Self {
-        // Hidden until there is progress: most calls make none.
+        // Hidden until there is progress: most calls report none.
         let bar = std::io::stderr().is_terminal().then(|| ProgressBar::hidden().with_message("calling"));
         Self { bar, logs, asker: Asker::new() }
     }
@@ -53,7 +52,7 @@ impl Listener {
         self.asker.asking()
     }
 
-    /// Takes the bar away, before a result is printed.
+    /// Removes the bar, before a result is printed.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -91,10 +90,10 @@ impl Listener {
     }
 }
 
-impl ClientHandler for Listener {
+impl ClientHandler for CallListener {
     fn get_info(&self) -> ClientConfig {
         let about = Implementation::new("tenure", env!("CARGO_PKG_VERSION"));
-        // Forms alone: a page that has to be opened is nothing for a command.
+        // Only forms: a command cannot open a web page.
         let form = ElicitationCapability::new().with_form(FormElicitationCapability::default());
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = Some(form);
@@ -107,7 +106,7 @@ impl ClientHandler for Listener {
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         if let Some(bar) = &self.bar {
-            // What is drawn would run through what is typed.
+            // The bar would be drawn over the user's input.
             bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         }
         Ok(self.asker.ask(params).await)

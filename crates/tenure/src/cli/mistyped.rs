@@ -1,10 +1,10 @@
-//! Better words for a command line that clap cannot read, where a hint says more than the usage.
+//! Better messages than clap's for command lines that it cannot read.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::{Failure, note};
 
-/// Ends the process with clap's words, or with better ones.
+/// Ends the process with clap's message, or with a better one.
 pub(super) fn exit(error: &clap::Error) -> ! {
     let typed: Vec<_> = std::env::args().skip(1).collect();
     let wrong = match error.get(ContextKind::InvalidArg) {
@@ -13,7 +13,7 @@ pub(super) fn exit(error: &clap::Error) -> ! {
     };
     if let Some(failure) = wrong.and_then(|word| without_dashes(&typed, word)) {
         note(failure.to_string().trim_end());
-        // As clap does for every other mistake of this kind.
+        // The exit status that clap has for usage errors.
         std::process::exit(2);
     }
     error.exit()

@@ -1,6 +1,6 @@
 //! `tenure sessions export` and `import`: sessions to a file, and from there into a store.
 //!
-//! A file is a session a line, so neither side ever holds more than one of them.
+//! A file has one session per line, so that neither side ever holds more than one session in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
@@ -11,8 +11,8 @@ use clap::Args;
 use tenure_session::SessionKey;
 use tenure_session::session::Existing;
 
-use super::progress::{Progress, Unit};
-use super::reach::{Absent, Reach, StoreArgs};
+use super::progress::{Unit, WorkProgress};
+use super::reach::{Absent, Reach, ReachArgs};
 use super::sessions::resolve_all;
 use super::{Failure, note, words};
 use crate::foreign;
@@ -30,7 +30,7 @@ pub(super) struct ExportArgs {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct ImportArgs {
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
@@ -53,14 +53,14 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
     let Some(file) = &args.output else {
         let out = std::io::stdout();
         if out.is_terminal() {
-            write(&reach, &keys, &mut foreign::Lines(out), |_| {}).await?;
+            write(&reach, &keys, &mut foreign::HarmlessLines(out), |_| {}).await?;
         } else {
             write(&reach, &keys, &mut out.lock(), |_| {}).await?;
         }
         return tell_what_is_missing(&reach, args).await;
     };
     let mut out = BufWriter::new(make_private(file)?);
-    let mut progress = Progress::start("exporting", Unit::Things("sessions"));
+    let mut progress = WorkProgress::start("exporting", Unit::Things("sessions"));
     let written = write(&reach, &keys, &mut out, |done| progress.at(done, keys.len() as u64)).await;
     drop(progress);
     match written.and_then(|count| out.get_ref().sync_all().map(|()| count).map_err(cannot_write)) {
@@ -69,14 +69,14 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
             tell_what_is_missing(&reach, args).await
         }
         Err(failure) => {
-            // Half a file would pass for a whole one.
+            // An incomplete file would look like a complete one.
             drop(std::fs::remove_file(file));
             Err(failure)
         }
     }
 }
 
-/// Whoever exports everything may believe that it is everything.
+/// Tells the user of a full export that it does not contain data sessions.
 async fn tell_what_is_missing(reach: &Reach, args: &ExportArgs) -> Result<(), Failure> {
     if args.keys.is_empty() {
         match reach.data_count().await? {
@@ -102,7 +102,7 @@ async fn all(reach: &Reach) -> Result<Vec<SessionKey>, Failure> {
     }
 }
 
-/// Writes a line per session; returns how many. One that is gone by now is left out.
+/// Writes a line per session; returns how many. A session that has been removed meanwhile is left out.
 async fn write(
     reach: &Reach,
     keys: &[SessionKey],
@@ -133,7 +133,7 @@ fn cannot_write(error: std::io::Error) -> Failure {
     Failure::new("cannot write what was exported").caused_by(error)
 }
 
-/// Makes a file that only its owner may read, and that was not there before.
+/// Creates a file that only its owner may read. Fails if it exists.
 pub(super) fn make_private(file: &Path) -> Result<File, Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     made.map_err(|error| {
@@ -147,13 +147,13 @@ pub(super) async fn import(args: &ImportArgs) -> Result<(), Failure> {
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     let standard = args.file.as_os_str() == "-";
     let name = if standard { "standard input".to_owned() } else { format!("`{}`", args.file.display()) };
-    // Standard input can be read only once, so there a bad line is found when its turn comes.
+    // Standard input can be read only once, so a bad line in it is found after earlier ones were imported.
     let total = if standard { None } else { Some(check(&args.file, &name)?) };
     let reach = args.store.reach(Absent::Make).await?;
     let reader: Box<dyn Read> =
         if standard { Box::new(std::io::stdin()) } else { Box::new(open(&args.file)?) };
-    let mut lines = Lines::new(reader, &name);
-    let mut progress = total.map(|total| (Progress::start("importing", Unit::Things("sessions")), total));
+    let mut lines = SavedLines::new(reader, &name);
+    let mut progress = total.map(|total| (WorkProgress::start("importing", Unit::Things("sessions")), total));
     let (mut imported, mut overdue) = (0, 0);
     while let Some((number, saved)) = lines.next()? {
         let is_overdue = saved.deadline().is_some_and(|deadline| deadline <= now());
@@ -182,9 +182,9 @@ pub(super) async fn import(args: &ImportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reads all of a file without importing any of it; returns how many sessions it has.
+/// Checks a whole file without importing it; returns the number of its sessions.
 fn check(file: &Path, name: &str) -> Result<u64, Failure> {
-    let mut lines = Lines::new(open(file)?, name);
+    let mut lines = SavedLines::new(open(file)?, name);
     let mut count = 0;
     while let Some((number, saved)) = lines.next()? {
         saved.check().map_err(|error| bad_line(number, name).caused_by(error))?;
@@ -204,13 +204,13 @@ fn bad_line(number: u64, name: &str) -> Failure {
 }
 
 /// The lines of a file, one in memory at a time.
-struct Lines<'a, R> {
+struct SavedLines<'a, R> {
     reader: BufReader<R>,
     name: &'a str,
     number: u64,
 }
 
-impl<'a, R: Read> Lines<'a, R> {
+impl<'a, R: Read> SavedLines<'a, R> {
     fn new(reader: R, name: &'a str) -> Self {
         Self { reader: BufReader::new(reader), name, number: 0 }
     }

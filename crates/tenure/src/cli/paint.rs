@@ -1,14 +1,14 @@
-//! Colours, on a terminal only, and not for those who do not want them (`NO_COLOR`).
+//! Colours, only on a terminal and only without `NO_COLOR`.
 
 use std::io::IsTerminal;
 
-/// Whether to colour what goes to standard output.
+/// Whether to colour the texts on standard output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
     is_on: bool,
 }
 
-/// What a colour is for.
+/// The meaning of a colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tone {
     Plain,

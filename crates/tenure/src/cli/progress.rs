@@ -1,4 +1,4 @@
-//! How far something is, on standard error: a bar on a terminal, a line every ten percent elsewhere.
+//! Progress on standard error: a bar on a terminal, a line every ten percent elsewhere.
 
 use std::io::IsTerminal;
 
@@ -6,26 +6,26 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use super::note;
 
-/// What is counted.
+/// The unit of the progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unit {
     Bytes,
-    /// Things, by the word for many of them.
+    /// Items, with their plural.
     Things(&'static str),
 }
 
-/// How far something is.
+/// The progress of work whose size is known.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct WorkProgress {
     doing: &'static str,
     unit: Unit,
     bar: Option<ProgressBar>,
-    /// Tenths that were told of.
+    /// Tenths that were printed.
     told: u64,
 }
 
-impl Progress {
-    /// Begins to tell, such as of `copying` things called `records`.
+impl WorkProgress {
+    /// Starts to show progress, such as `copying` of `records`.
     pub(super) fn start(doing: &'static str, unit: Unit) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let count = match unit {
@@ -40,7 +40,7 @@ impl Progress {
         Self { doing, unit, bar, told: 0 }
     }
 
-    /// So much of so much is done.
+    /// Shows that `done` of `of` is done.
     pub(super) fn at(&mut self, done: u64, of: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(of);
@@ -63,7 +63,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for WorkProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -71,20 +71,20 @@ impl Drop for Progress {
     }
 }
 
-/// How many of something that nobody has counted: a counter on a terminal, a line now and then elsewhere.
+/// The progress of work whose size is unknown: a counter on a terminal, a line now and then elsewhere.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct ItemCounter {
     doing: &'static str,
     things: &'static str,
     bar: Option<ProgressBar>,
     count: u64,
 }
 
-impl Tally {
-    /// Things between two lines.
+impl ItemCounter {
+    /// Items between two progress lines.
     const LINE: u64 = 100_000;
 
-    /// Begins to tell, such as of having `looked at` things called `sessions`.
+    /// Starts to count, such as the `sessions` that were `looked at`.
     pub(super) fn start(doing: &'static str, things: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template(&format!("{{spinner}} {{msg}} {{human_pos}} {things}"));
@@ -95,7 +95,7 @@ impl Tally {
         Self { doing, things, bar, count: 0 }
     }
 
-    /// So many more.
+    /// Adds items to the count.
     pub(super) fn add(&mut self, more: usize) {
         let before = self.count / Self::LINE;
         self.count += more as u64;
@@ -109,7 +109,7 @@ impl Tally {
     }
 }
 
-impl Drop for Tally {
+impl Drop for ItemCounter {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

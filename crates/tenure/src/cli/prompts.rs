@@ -3,10 +3,10 @@
 use clap::Args;
 use rmcp::model::{GetPromptRequest, GetPromptRequestParams, JsonObject};
 use serde_json::{Value, json};
-use tenure_client::{Create, Options};
+use tenure_client::{Create, SessionOptions};
 
 use super::call::{arguments, part};
-use super::connect::{ConnectArgs, Connection, as_json, block_on, close, lines, offers, unanswered};
+use super::connect::{ConnectArgs, ServerConnection, as_json, block_on, close, lines, offers, unanswered};
 use super::paint::{Paint, Tone};
 use super::table::{Cell, Side, table};
 use super::target::{JarArgs, Target};
@@ -49,7 +49,7 @@ async fn run_at(
     wanted: Option<(&str, JsonObject)>,
 ) -> Result<(), Failure> {
     let listener = args.connect.listener();
-    let options = Options { create: Create::WhenRequired, ..Options::new(args.jar.open()?) };
+    let options = SessionOptions { create: Create::WhenRequired, ..SessionOptions::new(args.jar.open()?) };
     let connecting = args.connect.connect(target, args.jar.principal(), listener.clone(), options);
     let connection = connecting.await?;
     let said = match wanted {
@@ -72,7 +72,7 @@ async fn run_at(
     said
 }
 
-async fn list(args: &PromptsArgs, target: &Target, connection: &Connection) -> Result<(), Failure> {
+async fn list(args: &PromptsArgs, target: &Target, connection: &ServerConnection) -> Result<(), Failure> {
     let prompts = if offers(connection, |offered| offered.prompts.is_some()) {
         args.connect.within("`prompts/list`", target, connection.list_all_prompts()).await?
     } else {

@@ -1,27 +1,31 @@
-//! From `--store` to whoever can work on it: the server that has it open, or this process.
+//! From `--store` to the process that works on the store: the server that has it open, or this process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use tenure_session::SessionKey;
-use tenure_session::session::{Changes, Existing, Settings};
+use tenure_session::session::{Changes, Existing};
+use tenure_session::settings::Settings;
 
 use super::{Failure, note, sources};
 use crate::config::Config;
-use crate::control::{Client, memory_servers};
-use crate::operator::{Calls, DataDesk, Detail, LoopView, Operator, Page, Prefix, Revoked, Saved, UsageRow};
+use crate::control::{ControlClient, memory_servers};
+use crate::operator::{
+    CallList, DataOperator, Detail, LoopView, Operator, Prefix, Revoked, Saved, SessionRows, UsageRow,
+};
 use crate::servers;
 use crate::stores::{self, OwnStore};
-use crate::wire::{self, Access, BackedUp, Stage};
+use crate::wire::{self, Access, BackedUp, ByteProgress};
 
 /// Which store a command is about. The same settings as for `tenure serve` apply.
 #[derive(Args, Debug)]
-pub(super) struct StoreArgs {
+pub(super) struct ReachArgs {
     /// The store: disk:PATH; also TENURE_STORE. [default: the user's own store, if there is one or one is served]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The user's own store of that name, as `tenure store list` shows it; with `--store memory:` the server of that name.
+    /// The user's own store of that name, as `tenure store list` shows it; with `--store memory:` the server of that
+    /// name.
     // Under an id of its own: some commands take a name too.
     #[arg(long = "name", id = "store_name", value_name = "NAME")]
     store_name: Option<String>,
@@ -33,23 +37,23 @@ pub(super) struct StoreArgs {
     config: Option<PathBuf>,
 }
 
-/// What to do when there is no store.
+/// What to do if the store does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Absent {
     Refuse,
     Make,
 }
 
-/// Who works on a store.
+/// The process that works on a store.
 pub(super) enum Reach {
     /// The server that has it open.
-    Server(Client),
+    Server(ControlClient),
     /// This process.
     Here(Operator),
 }
 
-impl StoreArgs {
-    /// The configuration as far as it matters here. What only concerns a server is not warned of.
+impl ReachArgs {
+    /// The configuration, without its warnings, which concern only a server.
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let flags =
             [("store", &self.store), ("name", &self.store_name), ("store_key_file", &self.store_key_file)];
@@ -58,8 +62,9 @@ impl StoreArgs {
         Ok(config)
     }
 
-    /// The server in whose memory the sessions are, if that is what is meant: it is said, or there is nothing else.
-    async fn in_memory(&self, config: &Config, absent: Absent) -> Result<Option<Client>, Failure> {
+    /// The server that keeps the sessions in memory, if the command means it: by `--store memory:`, or because nothing
+    /// names a store and no stored one is served.
+    async fn in_memory(&self, config: &Config, absent: Absent) -> Result<Option<ControlClient>, Failure> {
         let is_said = config.store == "memory:";
         if self.store.is_some() && self.store_name.is_some() && !is_said {
             return Err(Failure::new("`--store` and `--name` both say which store is meant")
@@ -69,7 +74,7 @@ impl StoreArgs {
             && config.name.is_none()
             && !servers::are_named(config)
             && stores::given_folder().is_none();
-        // As among stores: without a word about it, the one whose server runs.
+        // As among stores: if nothing names one, the running server is meant.
         if !is_said && (!is_open || absent == Absent::Make || is_any_served().await) {
             return Ok(None);
         }
@@ -113,31 +118,33 @@ impl StoreArgs {
             Absent::Refuse => wire::existing_folder(&url)?,
             Absent::Make => wire::folder(&url)?,
         };
-        // Asked first, because a store that is in use is tried for a while before it is given up.
-        if let Some(client) = Client::find(&folder).await {
+        // Ask the server first, because opening a store that is in use is retried for a while.
+        if let Some(client) = ControlClient::find(&folder).await {
             return Ok(Reach::Server(client));
         }
         match wire::open(&url, config.store_key_file.as_ref()).await? {
             Access::Open(store) => {
-                // As far as the configuration says what will be served: only the demo's tools work on kinds.
+                // The kinds of the configured server, as far as they are known: only the demo has kinds.
                 let kinds = if config.child.command.is_empty() { wire::demo_kinds() } else { Vec::new() };
-                let data = DataDesk::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
+                let data = DataOperator::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
                 Ok(Reach::Here(Operator::offline(store, config.limits, data)))
             }
-            // A server that has just started has its socket a moment later than its store.
-            Access::InUse(failure) => Client::find(&folder).await.map(Reach::Server).ok_or_else(|| {
-                failure.hint(
-                    "the process that has it open does not answer on its control socket: \
+            // A server that has just started opens its store before its socket.
+            Access::InUse(failure) => {
+                ControlClient::find(&folder).await.map(Reach::Server).ok_or_else(|| {
+                    failure.hint(
+                        "the process that has it open does not answer on its control socket: \
                      if it is a server its log says why, if it is another command wait for it to end",
-                )
-            }),
+                    )
+                })
+            }
         }
     }
 }
 
 /// The URL of the store that a command is about.
 ///
-/// Without a word about it, that is the user's own store if there is only one, and otherwise the one that is served.
+/// If nothing names a store, it is the user's own store if there is only one, otherwise the one that is served.
 pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Failure> {
     let is_told = config.store != "disk:" || config.name.is_some() || servers::are_named(config);
     if is_told || stores::given_folder().is_some() {
@@ -149,7 +156,7 @@ pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Fai
     }
     let mut served = Vec::new();
     for store in &own {
-        if Client::find(&store.folder).await.is_some() {
+        if ControlClient::find(&store.folder).await.is_some() {
             served.push(store.clone());
         }
     }
@@ -169,7 +176,7 @@ pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Fai
 /// Whether a server has one of the user's own stores open.
 async fn is_any_served() -> bool {
     for store in stores::own_stores() {
-        if Client::find(&store.folder).await.is_some() {
+        if ControlClient::find(&store.folder).await.is_some() {
             return true;
         }
     }
@@ -187,7 +194,7 @@ fn several(own: &[OwnStore], served: &[OwnStore]) -> Failure {
     Failure::new(what).hint("add one of these to the command")
 }
 
-/// How a person says which of the user's own stores is meant.
+/// The flag that names one of the user's own stores.
 pub(super) fn say_which(store: &OwnStore) -> String {
     match &store.name {
         Some(name) => format!("--name {name}"),
@@ -196,7 +203,7 @@ pub(super) fn say_which(store: &OwnStore) -> String {
 }
 
 impl Reach {
-    /// The process of the server that has the store open, if one has.
+    /// The process id of the server that has the store open, if there is one.
     pub(super) async fn pid(&self) -> Option<i32> {
         match self {
             Self::Server(client) => client.pid().await,
@@ -204,7 +211,7 @@ impl Reach {
         }
     }
 
-    /// What runs in the background of that server.
+    /// The background loops of that server.
     pub(super) async fn loops(&self) -> Vec<LoopView> {
         match self {
             Self::Server(client) => client.loops().await,
@@ -212,14 +219,14 @@ impl Reach {
         }
     }
 
-    pub(super) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
+    pub(super) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<SessionRows, Failure> {
         match self {
             Self::Server(client) => client.page(after, limit).await,
             Self::Here(operator) => operator.page(after, limit).await,
         }
     }
 
-    pub(super) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page, Failure> {
+    pub(super) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<SessionRows, Failure> {
         match self {
             Self::Server(client) => client.matching(prefix, limit).await,
             Self::Here(operator) => operator.matching(prefix, limit).await,
@@ -234,8 +241,8 @@ impl Reach {
         }
     }
 
-    /// What is under way; `None` if no server has the store open.
-    pub(super) async fn calls(&self) -> Result<Option<Calls>, Failure> {
+    /// The running requests; `None` if no server has the store open.
+    pub(super) async fn calls(&self) -> Result<Option<CallList>, Failure> {
         match self {
             Self::Server(client) => client.calls().await.map(Some),
             Self::Here(_) => Ok(None),
@@ -284,7 +291,7 @@ impl Reach {
     pub(super) async fn backup(
         &self,
         to: &Path,
-        progress: impl FnMut(Stage) + Send + 'static,
+        progress: impl FnMut(ByteProgress) + Send + 'static,
     ) -> Result<BackedUp, Failure> {
         match self {
             Self::Server(client) => client.backup(to, progress).await,

@@ -1,4 +1,4 @@
-//! `tenure resources` and `tenure read`: what a server has to read, and one piece of it.
+//! `tenure resources` and `tenure read`: the resources of a server, and the contents of one.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use rmcp::model::{ReadResourceRequest, ReadResourceRequestParams};
 use serde_json::{Value, json};
-use tenure_client::{Create, Jar, Options};
+use tenure_client::{Create, Jar, SessionOptions};
 
-use super::connect::{ConnectArgs, Connection, as_json, block_on, close, lines, offers, unanswered};
+use super::connect::{ConnectArgs, ServerConnection, as_json, block_on, close, lines, offers, unanswered};
 use super::paint::{Paint, Tone};
 use super::table::{Cell, Side, table};
 use super::target::{JarArgs, Target};
@@ -72,7 +72,7 @@ pub(super) fn read(args: &ReadArgs) -> Result<(), Failure> {
 }
 
 async fn list_from(args: &ResourcesArgs, target: &Target) -> Result<(), Failure> {
-    let options = Options { create: Create::Never, ..Options::new(Jar::in_memory()) };
+    let options = SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) };
     let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
     let listed = listed(args, target, &connection).await;
     let said = listed.and_then(|(resources, templates)| {
@@ -92,7 +92,7 @@ async fn list_from(args: &ResourcesArgs, target: &Target) -> Result<(), Failure>
 async fn listed(
     args: &ResourcesArgs,
     target: &Target,
-    connection: &Connection,
+    connection: &ServerConnection,
 ) -> Result<(Vec<Value>, Vec<Value>), Failure> {
     if !offers(connection, |offered| offered.resources.is_some()) {
         return Ok((Vec::new(), Vec::new()));
@@ -100,7 +100,7 @@ async fn listed(
     let connect = &args.connect;
     let resources = connect.within("`resources/list`", target, connection.list_all_resources()).await?;
     let templates = connection.list_all_resource_templates();
-    // Many servers that have resources do not know templates.
+    // Many servers with resources do not support templates.
     let templates = match connect.within("`resources/templates/list`", target, templates).await {
         Ok(templates) => templates,
         Err(failure) => {
@@ -129,8 +129,8 @@ fn render(resources: &[Value], templates: &[Value], paint: Paint) -> String {
 
 async fn read_from(args: &ReadArgs, target: &Target, uri: &str) -> Result<(), Failure> {
     let listener = args.connect.listener();
-    // What is there to read may depend on the session in use; one is not begun for that alone.
-    let options = Options { create: Create::WhenRequired, ..Options::new(args.jar.open()?) };
+    // The contents may depend on the session in use. A new session is begun only if the server requires one.
+    let options = SessionOptions { create: Create::WhenRequired, ..SessionOptions::new(args.jar.open()?) };
     let connecting = args.connect.connect(target, args.jar.principal(), listener.clone(), options);
     let connection = connecting.await?;
     let request = ReadResourceRequest::new(ReadResourceRequestParams::new(uri));

@@ -1,4 +1,4 @@
-//! What a check of a store found, for people and as JSON.
+//! The report of a check or repair of a store, for people and as JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,26 @@ use super::paint::{Paint, Tone};
 use super::words;
 use crate::wire::{Damage, DamageKind, Missing, Report};
 
-/// Sessions that are named, at most.
+/// The most sessions that are named.
 const NAMED: usize = 20;
 
-/// What was done about what was found.
+/// Whether the damage was only found or also repaired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(super) enum CheckMode {
     Check,
     Repair,
 }
 
 /// The report for people.
-pub(super) fn text(folder: &Path, report: &Report, work: Work) -> String {
-    render(folder, report, work, Paint::stdout())
+pub(super) fn text(folder: &Path, report: &Report, mode: CheckMode) -> String {
+    render(folder, report, mode, Paint::stdout())
 }
 
-fn render(folder: &Path, report: &Report, work: Work, paint: Paint) -> String {
-    let (tone, verdict) = match (report.is_sound(), work) {
+fn render(folder: &Path, report: &Report, mode: CheckMode, paint: Paint) -> String {
+    let (tone, verdict) = match (report.is_sound(), mode) {
         (true, _) => (Tone::Good, "sound"),
-        (false, Work::Repair) => (Tone::Odd, "repaired"),
-        (false, Work::Check) => (Tone::Bad, "damaged"),
+        (false, CheckMode::Repair) => (Tone::Odd, "repaired"),
+        (false, CheckMode::Check) => (Tone::Bad, "damaged"),
     };
     let mut text = format!("`{}` is {}\n", folder.display(), paint.tint(tone, verdict));
     let totals = report.totals;
@@ -66,7 +66,7 @@ fn render(folder: &Path, report: &Report, work: Work, paint: Paint) -> String {
         line(format!("and {} more", words::sessions((report.sessions.len() - NAMED) as u64)));
     }
     if !report.exposed.is_empty() {
-        line(exposed_words(&report.exposed, work));
+        line(exposed_words(&report.exposed, mode));
     }
     if let Some(kept) = &report.kept {
         line(format!("what was there before is in `{}`", kept.display()));
@@ -108,8 +108,8 @@ fn missing_words(missing: Missing) -> String {
     if words.is_empty() { "may be affected".to_owned() } else { words.join("; ") }
 }
 
-fn exposed_words(paths: &[PathBuf], work: Work) -> String {
-    if work == Work::Repair {
+fn exposed_words(paths: &[PathBuf], mode: CheckMode) -> String {
+    if mode == CheckMode::Repair {
         return "other users of this machine could read it; now they cannot".to_owned();
     }
     let paths: Vec<String> = paths.iter().map(|path| for_shell(path)).collect();
@@ -119,15 +119,15 @@ fn exposed_words(paths: &[PathBuf], work: Work) -> String {
     )
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell if necessary.
 fn for_shell(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+,@%".contains(letter);
     if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// The report as JSON: what was found, also if it is repaired by now.
-pub(super) fn json(report: &Report, work: Work) -> String {
+/// The report as JSON: everything that was found, also if it has been repaired.
+pub(super) fn json(report: &Report, mode: CheckMode) -> String {
     let damage = |damage: &Damage| {
         json!({
             "file": damage.file,
@@ -151,7 +151,7 @@ pub(super) fn json(report: &Report, work: Work) -> String {
     let totals = report.totals;
     let report = json!({
         "is_sound": report.is_sound(),
-        "is_repaired": work == Work::Repair && !report.is_sound(),
+        "is_repaired": mode == CheckMode::Repair && !report.is_sound(),
         "has_lost": report.has_lost(),
         "totals": {
             "sessions": totals.sessions,
@@ -223,41 +223,41 @@ mod tests {
               s-00000002: some of its events may be lost
               s-00000003: its record is there, and a newer one is lost; it is lost which process had it last
         "]]
-        .assert_eq(&render(Path::new("/store"), &damaged(), Work::Check, Paint::of(false)));
+        .assert_eq(&render(Path::new("/store"), &damaged(), CheckMode::Check, Paint::of(false)));
     }
 
     #[test]
     fn a_repair_says_where_the_old_files_are() {
         let report = Report { kept: Some("/store/data.damaged-1".into()), ..damaged() };
-        let text = render(Path::new("/store"), &report, Work::Repair, Paint::of(false));
+        let text = render(Path::new("/store"), &report, CheckMode::Repair, Paint::of(false));
         assert!(text.starts_with("`/store` is repaired\n"), "{text}");
         assert!(text.ends_with("what was there before is in `/store/data.damaged-1`\n"), "{text}");
     }
 
     #[test]
     fn a_store_that_others_can_read_is_sound_and_comes_with_the_command_that_closes_it() {
-        let told = |exposed: &[&str], work| {
+        let told = |exposed: &[&str], mode| {
             let exposed = exposed.iter().map(PathBuf::from).collect();
-            render(Path::new("/store"), &Report { exposed, ..Report::default() }, work, Paint::of(false))
+            render(Path::new("/store"), &Report { exposed, ..Report::default() }, mode, Paint::of(false))
         };
         expect_test::expect![[r"
             `/store` is sound
               0 sessions, 0 data sessions, 0 tasks, 0 other records, 0 events, 0 B
               other users of this machine can read it: run `chmod -R go= /store`, or start a server on it, which does the same
         "]]
-        .assert_eq(&told(&["/store"], Work::Check));
+        .assert_eq(&told(&["/store"], CheckMode::Check));
         expect_test::expect![[r"
             `/store` is sound
               0 sessions, 0 data sessions, 0 tasks, 0 other records, 0 events, 0 B
               other users of this machine can read it: run `chmod -R go= '/it'\''s a store/data' /store/numbers`, or start a server on it, which does the same
         "]]
-        .assert_eq(&told(&["/it's a store/data", "/store/numbers"], Work::Check));
+        .assert_eq(&told(&["/it's a store/data", "/store/numbers"], CheckMode::Check));
         expect_test::expect![[r"
             `/store` is sound
               0 sessions, 0 data sessions, 0 tasks, 0 other records, 0 events, 0 B
               other users of this machine could read it; now they cannot
         "]]
-        .assert_eq(&told(&["/store"], Work::Repair));
+        .assert_eq(&told(&["/store"], CheckMode::Repair));
     }
 
     #[test]
@@ -266,13 +266,13 @@ mod tests {
         for number in 0..100 {
             report.sessions.insert(format!("s-1{number:07}"), Missing::default());
         }
-        let text = render(Path::new("/store"), &report, Work::Check, Paint::of(false));
+        let text = render(Path::new("/store"), &report, CheckMode::Check, Paint::of(false));
         assert!(text.ends_with("  and 83 sessions more\n"), "{text}");
     }
 
     #[test]
     fn json_says_what_was_found_and_whether_it_is_mended() {
-        let found: Value = serde_json::from_str(&json(&damaged(), Work::Repair)).unwrap();
+        let found: Value = serde_json::from_str(&json(&damaged(), CheckMode::Repair)).unwrap();
         assert_eq!((&found["is_sound"], &found["is_repaired"]), (&json!(false), &json!(true)));
         assert_eq!(
             found["damage"][1],
@@ -284,7 +284,7 @@ mod tests {
             found["sessions"]["s-00000001"],
             json!({ "record": true, "newer_record": false, "owner": false, "events": true })
         );
-        let sound: Value = serde_json::from_str(&json(&Report::default(), Work::Repair)).unwrap();
+        let sound: Value = serde_json::from_str(&json(&Report::default(), CheckMode::Repair)).unwrap();
         assert_eq!((&sound["is_sound"], &sound["is_repaired"]), (&json!(true), &json!(false)));
     }
 }

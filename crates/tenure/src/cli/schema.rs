@@ -1,10 +1,10 @@
-//! What a JSON schema says of one value, as far as people need it: its type in words, and text turned into that type.
+//! The JSON schema of one value: its type in words, and conversion of text to that type.
 //!
-//! For arguments typed as `key=value`, for forms that a server asks to be filled in, and to show what a tool takes.
+//! Used for arguments typed as `key=value`, for forms of a server, and to show the arguments of a tool.
 
 use serde_json::Value;
 
-/// The types that a schema allows, in its own words; empty if it does not say.
+/// The types that a schema allows, by their JSON Schema names; empty if it names none.
 pub(super) fn types(schema: &Value) -> Vec<&str> {
     match &schema["type"] {
         Value::String(one) => vec![one.as_str()],
@@ -88,7 +88,7 @@ pub(super) fn value_of(text: &str, schema: &Value) -> Result<Value, String> {
     }
     let types = types(schema);
     let is = |name: &str| types.contains(&name);
-    // Text is what was typed, so where text is allowed nothing is guessed.
+    // The input is text, so it is not converted if the schema allows text.
     let value = if types.is_empty() || is("string") {
         Value::from(text)
     } else if is("null") && text == "null" {

@@ -12,12 +12,12 @@ use crate::config::Config;
 use crate::descriptors;
 use crate::node::Node;
 use crate::socket::Socket;
-use crate::wire::{self, Opened};
+use crate::wire::{self, OpenedStore};
 
-/// How often it is looked whether the store comes back.
+/// How often the state of the store is checked.
 const STORE_LOOKS: Duration = Duration::from_secs(1);
 
-/// How long threads that are still at work get when everything else is over.
+/// How long the end of the process waits for threads that still work.
 const LEFT_BEHIND: Duration = Duration::from_secs(5);
 
 /// Serves until SIGINT or SIGTERM.
@@ -25,7 +25,7 @@ pub(super) fn run(config: &Config, start: Start) -> Result<(), Failure> {
     to_the_end(config, async |config| serve(config, start).await)
 }
 
-/// Where a server begins.
+/// How a server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
     /// With a store that no other process has open.
@@ -34,7 +34,7 @@ pub(super) enum Start {
     TakeOver,
 }
 
-/// Starts the log and the runtime, and serves until all is over.
+/// Starts the log and the runtime, and runs `serve` to its end.
 pub(super) fn to_the_end(
     config: &Config,
     serve: impl AsyncFnOnce(&Config) -> Result<(), Failure>,
@@ -47,14 +47,14 @@ pub(super) fn to_the_end(
         .build()
         .map_err(|error| Failure::new("cannot start the async runtime").caused_by(error))?;
     let served = runtime.block_on(serve(&config));
-    // A backup that somebody started (its folder gets the name of a store only when all of it is there), or a write
-    // that nobody reads, is still at work on a thread of its own, and must not hold us up.
+    // A thread may still be busy with a backup or with a write to a pipe without a reader, and must not delay the end.
+    // An unfinished backup does no harm: its folder becomes a store only when it is complete.
     runtime.shutdown_timeout(LEFT_BEHIND);
     served
 }
 
 async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
-    // Before the address is announced, so that a signal that comes right after is not missed.
+    // Before the address is announced, so that a signal right after that is not missed.
     let mut signals = Signals::listen()?;
     let node = Node::builder(config).start_on(socket(config, start).await?).await?;
     tracing::info!(url = node.url(), store = wire::store_url(config)?, "listening");
@@ -86,7 +86,7 @@ async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
 }
 
 /// Resolves when the store is in trouble that only a restart ends.
-pub(super) async fn lost(store: &Opened) -> String {
+pub(super) async fn lost(store: &OpenedStore) -> String {
     loop {
         tokio::time::sleep(STORE_LOOKS).await;
         if let Some(Trouble { what, grade: Grade::Lost }) = store.store.trouble() {
@@ -95,14 +95,14 @@ pub(super) async fn lost(store: &Opened) -> String {
     }
 }
 
-/// The end of a process whose store does not come back: whoever looks after it starts another one.
+/// The failure of a process whose store does not come back. The service manager starts another process.
 pub(super) fn store_is_lost(trouble: &str) -> Failure {
     tracing::error!(trouble, "the process ends, because its store does not come back");
     Failure::new(format!("the store is lost to this process: {trouble}"))
         .hint("start it again, or have systemd do so with `Restart=on-failure`: sessions go on from what is on disk")
 }
 
-/// The socket to listen on: the one that was passed on, that of the process to take over, or one of our own.
+/// The socket to listen on: from systemd, from the process to take over, or newly bound.
 async fn socket(config: &Config, start: Start) -> Result<Socket, Failure> {
     if let Some(socket) = Socket::activated()? {
         return Ok(socket);
@@ -117,7 +117,7 @@ async fn socket(config: &Config, start: Start) -> Result<Socket, Failure> {
     }
 }
 
-/// Tells systemd how far we are, if it wants to know.
+/// Reports the state of the process to systemd, if systemd has asked for it.
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::debug!(%error, "the service manager was not told");
@@ -128,7 +128,7 @@ fn tell(state: NotifyState<'_>) {
 fn announce(url: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     match writeln!(out, "{url}").and_then(|()| out.flush()) {
-        // Nobody reads it; that is their choice.
+        // Without a reader the line is not needed.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new("cannot write to standard output").caused_by(error))
         }

@@ -1,26 +1,27 @@
 //! `tenure sessions`: look at sessions, end them, move them.
 //!
-//! Every command works on a running server, through the control socket in the store's folder, and on a store that
-//! none has open. What differs is that only a server has sessions that are awake.
+//! Every command works on a running server, through the control socket in the store's folder, and on a store that no
+//! server has open. Only a server has sessions that are awake.
 
 use clap::{Args, Subcommand};
-use tenure_session::session::{Changes, IdleTtl, Settings};
+use tenure_session::session::Changes;
+use tenure_session::settings::{IdleTtl, Settings};
 use tenure_session::{SessionId, SessionKey};
 
 use super::call::arguments;
-use super::list::{self, ListArgs};
+use super::list::{self, SessionListArgs};
 use super::moving::{self, ExportArgs, ImportArgs};
-use super::reach::{Absent, Reach, StoreArgs};
+use super::reach::{Absent, Reach, ReachArgs};
 use super::{Failure, block_on, data, note, say, show};
 use crate::config::parse_duration;
-use crate::operator::{Prefix, Revoked, Row, parse_key};
+use crate::operator::{Prefix, Revoked, SessionRow, parse_key};
 use crate::times::span;
 
 /// Matches that are listed when a name fits several sessions.
 const MATCHES: usize = 10;
 
 #[derive(Subcommand, Debug)]
-pub(super) enum Command {
+pub(super) enum SessionsCommand {
     /// List sessions: those that live first, and of each kind the most recently used.
     #[command(after_help = "\
 States:
@@ -33,7 +34,7 @@ Examples:
   tenure sessions list --name server-everything-3f9a01c2
   tenure sessions list --store disk:/var/lib/tenure --state awake
   tenure sessions list --json | jq .label       one JSON object a line")]
-    List(ListArgs),
+    List(SessionListArgs),
     /// Show everything about one session, and what looks wrong with it.
     #[command(after_help = "\
 Examples:
@@ -91,7 +92,7 @@ A data session is what a client keeps at a server under an id of its own, in wha
 Example:
   tenure sessions data list"
     )]
-    Data(data::Command),
+    Data(data::DataSessionsCommand),
 }
 
 #[derive(Args, Debug)]
@@ -103,7 +104,7 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -112,7 +113,7 @@ pub(super) struct RevokeArgs {
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -126,24 +127,24 @@ pub(super) struct SetArgs {
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<IdleTtl>,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
-pub(super) fn run(command: Command) -> Result<(), Failure> {
+pub(super) fn run(command: SessionsCommand) -> Result<(), Failure> {
     block_on(async {
         match command {
-            Command::List(args) => list::run(&args).await,
-            Command::Show(args) => {
+            SessionsCommand::List(args) => list::run(&args).await,
+            SessionsCommand::Show(args) => {
                 let reach = args.store.reach(Absent::Refuse).await?;
                 let key = resolve(&reach, &args.key).await?;
                 let detail = reach.show(key).await?.ok_or_else(|| unknown(&args.key))?;
                 say(&if args.json { show::json(&detail) } else { show::text(&detail) })
             }
-            Command::Revoke(args) => revoke(&args).await,
-            Command::Set(args) => set(&args).await,
-            Command::Export(args) => moving::export(&args).await,
-            Command::Import(args) => moving::import(&args).await,
-            Command::Data(command) => data::run(command).await,
+            SessionsCommand::Revoke(args) => revoke(&args).await,
+            SessionsCommand::Set(args) => set(&args).await,
+            SessionsCommand::Export(args) => moving::export(&args).await,
+            SessionsCommand::Import(args) => moving::import(&args).await,
+            SessionsCommand::Data(command) => data::run(command).await,
         }
     })
 }
@@ -165,7 +166,7 @@ async fn set(args: &SetArgs) -> Result<(), Failure> {
 fn ttl(text: &str) -> Result<IdleTtl, String> {
     match text {
         "default" => Ok(IdleTtl::Default),
-        // The second is the word of the configuration.
+        // The configuration says `infinity`.
         "never" | "infinity" => Ok(IdleTtl::Never),
         time => parse_duration(time).filter(|time| !time.is_zero()).map(IdleTtl::After).ok_or_else(|| {
             "a time has a unit, such as 30s, 5m or 2h; else it is `never` or `default`".to_owned()
@@ -183,7 +184,7 @@ fn ttl_words(label: &str, ttl: IdleTtl) -> String {
 
 async fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     let reach = args.store.reach(Absent::Refuse).await?;
-    // All of them are found before the first is ended, so that a slip of the pen ends none.
+    // Find all of them before ending the first, so that a mistyped name ends none.
     let keys = resolve_all(&reach, &args.keys).await?;
     for key in keys {
         let label = key.label();
@@ -218,7 +219,7 @@ pub(super) async fn resolve(reach: &Reach, name: &str) -> Result<SessionKey, Fai
     if rows.is_empty()
         && let Some(id) = SessionId::parse(name.as_bytes())
     {
-        // Only the hash goes on: the id itself is nobody's business.
+        // Only the hash leaves this process: the id is a secret.
         rows = reach.matching(&Prefix::of(&id.key()), 1).await?.rows;
     }
     match &rows[..] {
@@ -234,7 +235,7 @@ fn unknown(name: &str) -> Failure {
     )
 }
 
-fn ambiguous(name: &str, rows: &[Row]) -> Failure {
+fn ambiguous(name: &str, rows: &[SessionRow]) -> Failure {
     let mut what = format!("`{name}` fits several sessions:");
     for row in rows.iter().take(MATCHES) {
         what.push_str(&format!("\n  {}  {}", row.key, list::state_words(row)));

@@ -1,13 +1,13 @@
-//! `tenure sessions show`: everything about one session, what looks wrong first.
+//! `tenure sessions show`: everything about one session; its signs of trouble come first.
 
 use indicatif::HumanBytes;
 use tenure_session::port::clock::Time;
-use tenure_session::session::IdleTtl;
+use tenure_session::settings::IdleTtl;
 
 use super::list::{state_tone, state_words};
 use super::paint::{Paint, Tone};
 use crate::foreign::plain;
-use crate::operator::{CallView, Detail, Party, State, StreamView, now};
+use crate::operator::{CallView, Detail, Party, ShownState, StreamView, now};
 use crate::times::{ago, date, span, until};
 
 /// The session as JSON.
@@ -35,7 +35,7 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
         named("state"),
         paint.tint(state_tone(row), &plain(&state_words(row)))
     ));
-    // Clients and servers chose most of the values, and most of the lines below.
+    // Most values, here and below, come from clients and servers, so control characters are escaped.
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             text.push_str(&format!("  {} {}\n", named(name), plain(&value)));
@@ -53,10 +53,10 @@ fn render(detail: &Detail, now: Time, paint: Paint) -> String {
     fact("ended", row.ended.map(when));
     let due = row.deadline.filter(|due| *due > now.0).map(|due| until(due, now));
     match row.state {
-        State::Dormant => fact("expires", due),
-        State::Ended => fact("forgotten", due),
-        // Of one that is awake the record is behind its use.
-        State::Awake | State::Unreadable => {}
+        ShownState::Dormant => fact("expires", due),
+        ShownState::Ended => fact("forgotten", due),
+        // The record of an awake session is older than its last use.
+        ShownState::Awake | ShownState::Unreadable => {}
     }
     fact("own ttl", own_ttl(detail.settings.ttl));
     fact("requests", detail.requests.map(|requests| requests.to_string()));
@@ -123,8 +123,8 @@ fn stream(detail: &Detail, known: &StreamView) -> String {
         (_, true) => "open".to_owned(),
         (_, false) => "complete".to_owned(),
     });
-    // While the session is awake these stand among the requests in flight.
-    if detail.row.state != State::Awake {
+    // While the session is awake, they are listed under "requests in flight".
+    if detail.row.state != ShownState::Awake {
         let name = |call: &CallView| format!("waits for id {}  {}", call.id, call.title());
         words.extend(known.requests.iter().map(name));
     }

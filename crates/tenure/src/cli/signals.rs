@@ -1,4 +1,4 @@
-//! How a process that serves is told to stop.
+//! The signals that tell a serving process to stop.
 
 use super::Failure;
 
@@ -9,7 +9,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Listens; from here on neither ends the process by itself.
+    /// Listens. From here on neither signal ends the process by itself.
     pub(super) fn listen() -> Result<Self, Failure> {
         use tokio::signal::unix::{SignalKind, signal};
         let failed = |error| Failure::new("cannot listen for signals").caused_by(error);
@@ -19,7 +19,7 @@ impl Signals {
         })
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal and returns its name.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",

@@ -1,4 +1,4 @@
-//! `tenure stdio`: serves whoever started it until they are gone. Standard output carries MCP and nothing else.
+//! `tenure stdio`: serves the client that started it until the client is gone. Standard output carries only MCP.
 
 use std::io::{self, Read};
 use std::pin::Pin;
@@ -16,13 +16,13 @@ use crate::config::Config;
 use crate::node::StdioNode;
 use crate::wire;
 
-/// How much is read at a time.
+/// The most bytes of one read.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Chunks that wait to be taken.
+/// Chunks in the queue between the thread and the reader.
 const MAX_CHUNKS: usize = 2;
 
-/// Serves until standard input ends, nobody reads standard output, or SIGINT or SIGTERM.
+/// Serves until standard input ends, standard output fails, or SIGINT or SIGTERM arrives.
 pub(super) fn run(config: &Config) -> Result<(), Failure> {
     to_the_end(config, async |config| serve(config).await)
 }
@@ -54,8 +54,8 @@ async fn serve(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Standard input, read by a thread of its own. A read cannot be called off, so the thread is left to the end of the
-/// process; one of the runtime's would hold up its end.
+/// Standard input, read by a separate thread. A blocking read cannot be cancelled, so the thread ends with the process;
+/// a thread of the runtime would delay the runtime's end.
 struct Input {
     chunks: mpsc::Receiver<io::Result<Bytes>>,
     at_hand: Bytes,
@@ -72,7 +72,7 @@ impl Input {
     }
 }
 
-/// Reads until the end, an error, or nobody wants more.
+/// Reads until the input ends or fails, or the receiver is gone.
 fn read(chunks: &mpsc::Sender<io::Result<Bytes>>) {
     let mut input = io::stdin().lock();
     let mut chunk = vec![0; CHUNK_BYTES];

@@ -9,19 +9,19 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 
 use super::moving::make_private;
-use super::progress::{Progress, Unit};
-use super::reach::{Absent, StoreArgs, place, say_which};
-use super::report::{self, Work};
+use super::progress::{Unit, WorkProgress};
+use super::reach::{Absent, ReachArgs, place, say_which};
+use super::report::{self, CheckMode};
 use super::{Failure, block_on, note, say, words};
-use crate::control::Client;
+use crate::control::ControlClient;
 use crate::stores;
-use crate::wire::{self, Access, Opened, Stage};
+use crate::wire::{self, Access, ByteProgress, OpenedStore};
 
-/// What `check` returns when it has found damage.
+/// The exit status of `check` when it has found damage.
 const DAMAGED: u8 = 2;
 
 #[derive(Subcommand, Debug)]
-pub(super) enum Command {
+pub(super) enum StoresCommand {
     /// Look for damage, and save what is left of a damaged store.
     #[command(after_help = "\
 Nothing is changed without --repair. A repair writes what can be read into fresh files and leaves \
@@ -62,7 +62,7 @@ Each line begins with what says which store is meant, for any command that is ab
 Examples:
   tenure store list
   tenure store list --json | jq -r .folder")]
-    List(ListArgs),
+    List(StoreListArgs),
     /// Make a key that encrypts a store.
     #[command(after_help = "\
 Whoever has the key can read the store; without it nobody can. Keep a copy where the store is not. To \
@@ -83,7 +83,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -92,7 +92,7 @@ pub(super) struct BackupArgs {
     #[arg(value_name = "DEST")]
     to: PathBuf,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(Args, Debug)]
@@ -112,7 +112,7 @@ pub(super) struct CopyArgs {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct ListArgs {
+pub(super) struct StoreListArgs {
     /// Print JSON, one object a line.
     #[arg(long)]
     json: bool,
@@ -120,7 +120,7 @@ pub(super) struct ListArgs {
 
 /// One of the user's own stores, as JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedStore<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     folder: &'a Path,
@@ -134,13 +134,13 @@ pub(super) struct NewKeyArgs {
     output: Option<PathBuf>,
 }
 
-pub(super) fn run(command: Command) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: StoresCommand) -> Result<ExitCode, Failure> {
     match command {
-        Command::Check(args) => return check(&args),
-        Command::Backup(args) => block_on(backup(&args))?,
-        Command::Copy(args) => block_on(copy(&args))?,
-        Command::List(args) => block_on(list(&args))?,
-        Command::NewKey(args) => new_key(&args)?,
+        StoresCommand::Check(args) => return check(&args),
+        StoresCommand::Backup(args) => block_on(backup(&args))?,
+        StoresCommand::Copy(args) => block_on(copy(&args))?,
+        StoresCommand::List(args) => block_on(list(&args))?,
+        StoresCommand::NewKey(args) => new_key(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -150,15 +150,15 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         let url = place(&args.store.config()?, Absent::Refuse).await?;
         wire::existing_folder(&url)
     })?;
-    let mut progress = Progress::start("reading", Unit::Bytes);
-    let mut tell = |stage: Stage| progress.at(stage.done, stage.of);
-    let (work, found) = match args.repair {
-        true => (Work::Repair, wire::repair(&folder, &mut tell)?),
-        false => (Work::Check, wire::check(&folder, &mut tell)?),
+    let mut progress = WorkProgress::start("reading", Unit::Bytes);
+    let mut tell = |stage: ByteProgress| progress.at(stage.done, stage.of);
+    let (mode, found) = match args.repair {
+        true => (CheckMode::Repair, wire::repair(&folder, &mut tell)?),
+        false => (CheckMode::Check, wire::check(&folder, &mut tell)?),
     };
     drop(progress);
-    say(&if args.json { report::json(&found, work) } else { report::text(&folder, &found, work) })?;
-    if found.is_sound() || work == Work::Repair {
+    say(&if args.json { report::json(&found, mode) } else { report::text(&folder, &found, mode) })?;
+    if found.is_sound() || mode == CheckMode::Repair {
         return Ok(ExitCode::SUCCESS);
     }
     note("\nhint: save what is left with `tenure store check --repair`; the damaged files are kept");
@@ -167,10 +167,10 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 
 async fn backup(args: &BackupArgs) -> Result<(), Failure> {
     let reach = args.store.reach(Absent::Refuse).await?;
-    // The server may run in another folder than we do.
+    // Absolute, because the server may run in another folder.
     let to = std::path::absolute(&args.to)
         .map_err(|error| Failure::new(format!("cannot find `{}`", args.to.display())).caused_by(error))?;
-    let mut progress = Progress::start("backing up", Unit::Bytes);
+    let mut progress = WorkProgress::start("backing up", Unit::Bytes);
     let made = reach.backup(&to, move |stage| progress.at(stage.done, stage.of)).await?;
     let mut what = words::sessions(made.sessions);
     if made.data_sessions > 0 {
@@ -188,7 +188,7 @@ async fn copy(args: &CopyArgs) -> Result<(), Failure> {
     let source = open(&args.from, args.from_key_file.as_ref()).await?;
     let target = open(&args.to, args.to_key_file.as_ref()).await?;
     let records = wire::count(source.store.as_ref()).await?;
-    let mut progress = Progress::start("copying", Unit::Things("records"));
+    let mut progress = WorkProgress::start("copying", Unit::Things("records"));
     let tell = |copied: wire::CopyProgress| progress.at(copied.totals.records, records);
     let totals = wire::copy(source.store.as_ref(), target.store.as_ref(), tell).await?;
     drop(progress);
@@ -202,15 +202,15 @@ async fn copy(args: &CopyArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn list(args: &ListArgs) -> Result<(), Failure> {
+async fn list(args: &StoreListArgs) -> Result<(), Failure> {
     let own = stores::own_stores();
     if own.is_empty() && !args.json {
         note("there is no store in the user's folder for data");
     }
     for store in &own {
-        let served = Client::find(&store.folder).await.is_some();
+        let served = ControlClient::find(&store.folder).await.is_some();
         let line = if args.json {
-            let listed = Listed { name: store.name.as_deref(), folder: &store.folder, served };
+            let listed = ListedStore { name: store.name.as_deref(), folder: &store.folder, served };
             serde_json::to_string(&listed)
                 .map_err(|error| Failure::new("cannot list stores").caused_by(error))?
         } else {
@@ -221,7 +221,7 @@ async fn list(args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<Opened, Failure> {
+async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<OpenedStore, Failure> {
     match wire::open(url, key_file).await? {
         Access::Open(opened) => Ok(opened),
         Access::InUse(failure) => Err(failure.hint(

@@ -1,4 +1,4 @@
-//! A table on a terminal: columns as wide as what is in them, colours that do not count.
+//! A table on a terminal: columns as wide as their longest field, without counting colour codes.
 
 use super::paint::{Paint, Tone};
 use crate::foreign::plain;
@@ -10,7 +10,7 @@ pub(super) struct Cell {
     tone: Tone,
 }
 
-/// On which side of its column a field stands.
+/// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Left,
@@ -18,7 +18,7 @@ pub(super) enum Side {
 }
 
 impl Cell {
-    /// A field on one line, whatever stands in it: much of it was written by others.
+    /// A field on one line. Control characters are escaped, because many texts come from clients and servers.
     pub(super) fn new(text: impl AsRef<str>) -> Self {
         Self { text: plain(text.as_ref()), tone: Tone::Plain }
     }
@@ -28,7 +28,7 @@ impl Cell {
     }
 }
 
-/// Lines of text, the titles first.
+/// The lines of the table, the titles first.
 pub(super) fn table(titles: &[(&str, Side)], rows: &[Vec<Cell>], paint: Paint) -> String {
     let width = |text: &str| text.chars().count();
     let widths: Vec<_> = (0..titles.len())

@@ -1,11 +1,11 @@
-//! Which server a client command is about: one behind a URL, or one that is started by a command.
+//! The server of a client command: at a URL, or started by a command.
 //!
-//! All client commands are typed alike: the URL is the first word, or else the command stands behind `--`.
+//! All client commands have the same form: the URL is the first word, or the command follows `--`.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use tenure_client::{Jar, Server};
+use tenure_client::{Jar, JarServer};
 
 use super::Failure;
 use crate::operator::now;
@@ -29,7 +29,7 @@ pub(super) struct JarArgs {
 }
 
 impl Target {
-    /// Takes the server off what was typed; the other words remain.
+    /// Separates the server from the other words that were typed.
     pub(super) fn split<'a>(
         words: &'a [String],
         command: &[String],
@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// The server, where nothing else may be typed.
+    /// The server, for commands that take no other words.
     pub(super) fn alone(words: &[String], command: &[String]) -> Result<Self, Failure> {
         match Self::split(words, command)? {
             (target, []) => Ok(target),
@@ -63,11 +63,11 @@ impl Target {
         }
     }
 
-    /// How the jar knows it.
-    pub(super) fn server(&self, principal: Option<&str>) -> Server {
+    /// The server as the jar identifies it.
+    pub(super) fn server(&self, principal: Option<&str>) -> JarServer {
         let server = match self {
-            Self::Url(url) => Server::url(url),
-            Self::Command { program, args } => Server::command(program, args, None),
+            Self::Url(url) => JarServer::url(url),
+            Self::Command { program, args } => JarServer::command(program, args, None),
         };
         match principal {
             Some(principal) => server.with_principal(principal),
@@ -75,7 +75,7 @@ impl Target {
         }
     }
 
-    /// What is typed to name it again after these words.
+    /// A command line with this server, for hints.
     pub(super) fn typed(&self, before: &str, after: &str) -> String {
         let words = match self {
             Self::Url(url) => vec![before.to_owned(), shown_url(url), after.to_owned()],
@@ -98,7 +98,7 @@ impl std::fmt::Display for Target {
 }
 
 impl JarArgs {
-    /// The jar. One that cannot be used is an error before anything is done with it.
+    /// The jar. Fails at once if it cannot be read.
     pub(super) fn open(&self) -> Result<Jar, Failure> {
         let jar = match self.path() {
             Some(path) => Jar::at(path),
@@ -112,7 +112,7 @@ impl JarArgs {
 
     /// Where it is.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        // As with all our variables, an empty one counts as not set.
+        // As with all our variables, an empty value counts as not set.
         let named = self.jar.clone().filter(|path| !path.as_os_str().is_empty());
         named.or_else(Jar::user_path)
     }
@@ -122,7 +122,7 @@ impl JarArgs {
     }
 }
 
-/// The time, as the jar's rules take it.
+/// The time in the type that the jar uses.
 pub(super) fn moment() -> time::OffsetDateTime {
     let nanoseconds = i128::from(now().0) * 1_000_000;
     time::OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH)
@@ -133,7 +133,7 @@ fn is_url(word: &str) -> bool {
     word.starts_with("http://") || word.starts_with("https://")
 }
 
-/// A URL without what may be a secret in it: a password, or a key in its query.
+/// A URL without the parts that may be secret: the user with the password, and the query.
 pub(super) fn shown_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -1,11 +1,11 @@
-//! `tenure tools`: what a server offers to call, and one tool with all that it takes.
+//! `tenure tools`: the tools of a server, or one tool with its arguments.
 
 mod one;
 
 use clap::Args;
 use rmcp::model::Tool;
 use serde_json::Value;
-use tenure_client::{Create, Jar, Options};
+use tenure_client::{Create, Jar, SessionOptions};
 
 use super::connect::{ConnectArgs, block_on, close};
 use super::paint::{Paint, Tone};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<(), Failure> {
 }
 
 async fn list(args: &ToolsArgs, target: &Target, wanted: Option<&str>) -> Result<(), Failure> {
-    let options = Options { create: Create::Never, ..Options::new(Jar::in_memory()) };
+    let options = SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) };
     let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
     let listed = args.connect.within("`tools/list`", target, connection.list_all_tools()).await;
     let said = listed.and_then(|tools| {
@@ -68,7 +68,7 @@ async fn list(args: &ToolsArgs, target: &Target, wanted: Option<&str>) -> Result
     said
 }
 
-/// A tool that is not there, with the one whose name is closest.
+/// The failure for an unknown tool, with the tool whose name is closest.
 fn missing(name: &str, tools: &[Tool], target: &Target) -> Failure {
     let close = |tool: &&Tool| strsim::jaro_winkler(&tool.name, name);
     let closest = tools.iter().max_by(|a, b| close(a).total_cmp(&close(b))).filter(|tool| close(tool) > 0.8);

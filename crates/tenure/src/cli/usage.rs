@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::paint::{Paint, Tone};
-use super::reach::{Absent, StoreArgs};
+use super::reach::{Absent, ReachArgs};
 use super::table::{Cell, Side, table};
 use super::{Failure, block_on, note, say};
 use crate::operator::{PeerRow, UsageRow};
@@ -14,7 +14,7 @@ pub(super) struct UsageArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 pub(super) fn run(args: &UsageArgs) -> Result<(), Failure> {

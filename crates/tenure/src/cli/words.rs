@@ -1,6 +1,6 @@
 //! How counts are written, such as `1 session` and `2 sessions`.
 
-/// A count of things, by the words for one and for many of them.
+/// A count with the singular or the plural.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
@@ -15,7 +15,7 @@ pub(super) fn data_sessions(number: u64) -> String {
     count(number, "data session", "data sessions")
 }
 
-/// As much of a text as fits into so many letters.
+/// The text, cut to this many letters.
 pub(super) fn short(text: &str, letters: usize) -> String {
     if text.chars().count() <= letters {
         return text.to_owned();

@@ -1,14 +1,14 @@
 //! Several servers behind one process: the `[[backend]]` tables of a file.
 //!
-//! A table has a name, and else the keys of `[child]` or of `[upstream]`, without the section. What it does not say
-//! is as those sections say, so that they hold the defaults of all.
+//! A table has a name, and the keys of `[child]` or of `[upstream]` without the section. Keys that it leaves out have
+//! the values of those sections, which thus hold the defaults of all tables.
 
-use super::effective::{Behind, Child, Upstream};
+use super::effective::{Behind, ChildConfig, UpstreamConfig};
 use super::error::Problem;
-use super::forms::{Raw, quoted};
-use super::keys::{Draft, KEYS, Key};
+use super::forms::{SettingValue, quoted};
+use super::keys::{ConfigKey, Draft, KEYS};
 use super::lookup::similar;
-use super::sources::{Entry, Origin};
+use super::sources::{SettingEntry, ValueOrigin};
 
 /// The longest name, so that there is room for the names of tools.
 const MAX_NAME: usize = 32;
@@ -19,20 +19,20 @@ const SECTIONS: [&str; 2] = ["child", "upstream"];
 /// A `[[backend]]` table as it was written.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<SettingEntry>,
     /// Where it begins.
-    pub(super) origin: Origin,
+    pub(super) origin: ValueOrigin,
 }
 
-/// A table that was read: what it means, and for `config show` its draft and the keys that it sets itself.
+/// A table that was read: the server, and for `config show` the draft and the keys that the table sets itself.
 #[derive(Debug)]
 pub(super) struct Backend {
     pub(super) behind: Behind,
     pub(super) draft: Draft,
-    pub(super) set: Vec<(&'static str, Origin)>,
+    pub(super) set: Vec<(&'static str, ValueOrigin)>,
 }
 
-/// Reads all tables, with what the sections say as the defaults.
+/// Reads all tables; the sections are the defaults.
 pub(super) fn read(tables: &[Table], defaults: &Draft, problems: &mut Vec<Problem>) -> Vec<Backend> {
     let mut backends: Vec<Backend> = Vec::new();
     for table in tables {
@@ -54,8 +54,8 @@ pub(super) fn read(tables: &[Table], defaults: &Draft, problems: &mut Vec<Proble
 
 fn one(table: &Table, defaults: &Draft, earlier: &[Backend]) -> Result<Backend, Vec<Problem>> {
     let mut draft = Draft::default();
-    draft.config.child = Child { command: Vec::new(), ..defaults.config.child.clone() };
-    draft.config.upstream = Upstream { url: None, ..defaults.config.upstream.clone() };
+    draft.config.child = ChildConfig { command: Vec::new(), ..defaults.config.child.clone() };
+    draft.config.upstream = UpstreamConfig { url: None, ..defaults.config.upstream.clone() };
     let (mut name, mut prefix, mut set, mut problems) = (None, None, Vec::new(), Vec::new());
     for entry in &table.entries {
         let laid = match entry.name.as_str() {
@@ -99,13 +99,13 @@ fn one(table: &Table, defaults: &Draft, earlier: &[Backend]) -> Result<Backend, 
 }
 
 /// The keys that a table may have, with the names that they have there.
-fn keys() -> impl Iterator<Item = (&'static str, &'static Key)> {
+fn keys() -> impl Iterator<Item = (&'static str, &'static ConfigKey)> {
     let of_sections = KEYS.iter().filter(|key| SECTIONS.contains(&key.split().0));
     of_sections.map(|key| (key.split().1, key))
 }
 
-/// Sets what an entry names, in both sections if both have it: a table is about one of them.
-fn lay(entry: &Entry, draft: &mut Draft) -> Result<Vec<&'static str>, Problem> {
+/// Sets the key of an entry, in both sections if both have it: a table uses only one of them.
+fn lay(entry: &SettingEntry, draft: &mut Draft) -> Result<Vec<&'static str>, Problem> {
     let named: Vec<_> = keys().filter(|(name, _)| *name == entry.name).map(|(_, key)| key).collect();
     if named.is_empty() {
         let known = keys().map(|(name, _)| name).chain(["name", "prefix"]);
@@ -125,9 +125,9 @@ fn lay(entry: &Entry, draft: &mut Draft) -> Result<Vec<&'static str>, Problem> {
     Ok(named.into_iter().map(|key| key.path).collect())
 }
 
-fn word(entry: &Entry, fits: &dyn Fn(&str) -> bool, expected: &str) -> Result<String, Problem> {
+fn word(entry: &SettingEntry, fits: &dyn Fn(&str) -> bool, expected: &str) -> Result<String, Problem> {
     match &entry.raw {
-        Raw::Text(text) if fits(text) => Ok(text.clone()),
+        SettingValue::Text(text) if fits(text) => Ok(text.clone()),
         _ => {
             let subject = entry.origin.subject(&entry.name);
             let what = format!("{subject} is {}, expected {expected}, {MAX_NAME} at most", entry.found);
@@ -137,7 +137,7 @@ fn word(entry: &Entry, fits: &dyn Fn(&str) -> bool, expected: &str) -> Result<St
 }
 
 fn is_name(text: &str) -> bool {
-    // `/mcp/sse` is something else.
+    // `/mcp/sse` is one of the doors.
     is_prefix(text) && text != "sse" && !text.bytes().any(|letter| letter.is_ascii_uppercase())
 }
 
@@ -146,12 +146,12 @@ fn is_prefix(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(fits) && !text.starts_with('-')
 }
 
-fn problem(origin: &Origin, what: &str, hint: &str) -> Problem {
+fn problem(origin: &ValueOrigin, what: &str, hint: &str) -> Problem {
     Problem { what: format!("{}: {what}", origin.place()), hint: Some(hint.to_owned()) }
 }
 
 impl Backend {
-    /// The table as TOML, with where each value comes from.
+    /// The table as TOML, with the source of each value.
     pub(super) fn show(&self) -> String {
         let mut text = format!("\n[[backend]]\nname = {}\n", quoted(&self.behind.name));
         text.push_str(&format!("prefix = {}\n", quoted(&self.behind.prefix)));

@@ -1,4 +1,4 @@
-//! What must fit together once every value is in place, and what may but looks odd.
+//! Checks of values against each other, once all are in place: contradictions, and warnings about odd combinations.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tenure_transport::http::AllowedHosts;
 
 use super::error::{Problem, Warning};
 use super::layers::Layered;
-use super::sources::Origin;
+use super::sources::ValueOrigin;
 use super::units::{write_duration, write_size};
 
 /// Values that contradict each other.
@@ -48,7 +48,7 @@ pub(super) fn problems(layered: &Layered) -> Vec<Problem> {
     problems
 }
 
-/// Values that are allowed and probably not meant.
+/// Values that are allowed, but probably a mistake.
 pub(super) fn warnings(layered: &Layered) -> Vec<Warning> {
     let config = &layered.draft.config;
     let limits = &config.limits;
@@ -81,6 +81,6 @@ pub(super) fn warnings(layered: &Layered) -> Vec<Warning> {
 }
 
 /// A value with its place.
-fn value(text: &str, origin: &Origin) -> String {
+fn value(text: &str, origin: &ValueOrigin) -> String {
     format!("{text}, {}", origin.place())
 }

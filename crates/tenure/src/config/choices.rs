@@ -1,4 +1,4 @@
-//! Forms that choose: yes or no, one of some names, and what is logged.
+//! Forms for choices: yes or no, one of several names, lists of names, and log filters.
 
 use tenure_layers::bridge::Reuse;
 use tenure_layers::data::{FEATURES, Required};
@@ -7,26 +7,26 @@ use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::compat::Compat;
-use super::effective::{Durability, Inherited, LogFormat, Offer, Speaks};
-use super::forms::{Form, Raw, Refusal, quoted};
+use super::effective::{DataOffer, Inherited, LogFormat, Speaks, WriteDurability};
+use super::forms::{SettingValue, ValueForm, ValueRefusal, quoted};
 use super::lookup::similar;
 use super::profile::Profile;
 
 /// Whether requests wait for `notifications/initialized`.
 pub(super) struct Strict;
 
-impl Form for Strict {
+impl ValueForm for Strict {
     type Of = Gate;
     fn expected() -> String {
         "true or false".to_owned()
     }
-    fn read(raw: &Raw) -> Result<Gate, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Gate, ValueRefusal> {
         match raw {
-            Raw::Flag(true) => Ok(Gate::Strict),
-            Raw::Flag(false) => Ok(Gate::Lenient),
-            Raw::Untyped(text) if text == "true" => Ok(Gate::Strict),
-            Raw::Untyped(text) if text == "false" => Ok(Gate::Lenient),
-            _ => Err(Refusal::default()),
+            SettingValue::Flag(true) => Ok(Gate::Strict),
+            SettingValue::Flag(false) => Ok(Gate::Lenient),
+            SettingValue::Untyped(text) if text == "true" => Ok(Gate::Strict),
+            SettingValue::Untyped(text) if text == "false" => Ok(Gate::Lenient),
+            _ => Err(ValueRefusal::default()),
         }
     }
     fn show(value: &Gate) -> Option<String> {
@@ -43,16 +43,16 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
 /// One of some names.
 pub(super) struct OneOf<T>(std::marker::PhantomData<T>);
 
-impl<T: Choice> Form for OneOf<T> {
+impl<T: Choice> ValueForm for OneOf<T> {
     type Of = T;
     fn expected() -> String {
         let names: Vec<_> = T::ALL.iter().map(|(name, _)| quoted(name)).collect();
         format!("one of {}", names.join(", "))
     }
-    fn read(raw: &Raw) -> Result<T, Refusal> {
-        let text = raw.text().ok_or_else(Refusal::default)?;
+    fn read(raw: &SettingValue) -> Result<T, ValueRefusal> {
+        let text = raw.text().ok_or_else(ValueRefusal::default)?;
         let found = T::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, value)| *value).ok_or_else(|| Refusal {
+        found.map(|(_, value)| *value).ok_or_else(|| ValueRefusal {
             hint: similar(text, T::ALL.iter().map(|(name, _)| *name))
                 .map(|name| format!("did you mean {}?", quoted(name))),
         })
@@ -92,7 +92,7 @@ impl Choice for OtherServer {
     const ALL: &'static [(&'static str, Self)] = &[("refuse", Self::Refuse), ("warn", Self::Warn)];
 }
 
-impl Choice for Durability {
+impl Choice for WriteDurability {
     const ALL: &'static [(&'static str, Self)] = &[("os", Self::Os), ("disk", Self::Disk)];
 }
 
@@ -111,7 +111,7 @@ impl Choice for Reuse {
         &[("principal", Self::Principal), ("request", Self::Request)];
 }
 
-impl Choice for Offer {
+impl Choice for DataOffer {
     const ALL: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("always", Self::Always), ("never", Self::Never)];
 }
@@ -119,16 +119,16 @@ impl Choice for Offer {
 /// One of some error codes that clients in the field act on.
 pub(super) struct Code<const DRAFT: bool>;
 
-impl<const DRAFT: bool> Form for Code<DRAFT> {
+impl<const DRAFT: bool> ValueForm for Code<DRAFT> {
     type Of = i32;
     fn expected() -> String {
         if DRAFT { "-32044, -32043 or -32002" } else { "-32002 or -32043" }.to_owned()
     }
-    fn read(raw: &Raw) -> Result<i32, Refusal> {
+    fn read(raw: &SettingValue) -> Result<i32, ValueRefusal> {
         match raw.number() {
             Some(-32044) if DRAFT => Ok(-32044),
-            Some(code @ (-32043 | -32002)) => i32::try_from(code).map_err(|_| Refusal::default()),
-            _ => Err(Refusal::default()),
+            Some(code @ (-32043 | -32002)) => i32::try_from(code).map_err(|_| ValueRefusal::default()),
+            _ => Err(ValueRefusal::default()),
         }
     }
     fn show(value: &i32) -> Option<String> {
@@ -139,12 +139,12 @@ impl<const DRAFT: bool> Form for Code<DRAFT> {
 /// Yes or no.
 pub(super) struct YesNo;
 
-impl Form for YesNo {
+impl ValueForm for YesNo {
     type Of = bool;
     fn expected() -> String {
         Strict::expected()
     }
-    fn read(raw: &Raw) -> Result<bool, Refusal> {
+    fn read(raw: &SettingValue) -> Result<bool, ValueRefusal> {
         Strict::read(raw).map(|gate| gate == Gate::Strict)
     }
     fn show(value: &bool) -> Option<String> {
@@ -153,27 +153,29 @@ impl Form for YesNo {
 }
 
 /// Which tools need a data session.
-pub(super) struct Tools;
+pub(super) struct RequiredTools;
 
-impl Form for Tools {
+impl ValueForm for RequiredTools {
     type Of = Required;
     fn expected() -> String {
         "\"none\", \"all\", or a list of tools such as [\"notebook_append\"]".to_owned()
     }
-    fn read(raw: &Raw) -> Result<Required, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Required, ValueRefusal> {
         let list = |names: Vec<String>| match &names[..] {
             [] => Required::None,
             _ => Required::Tools(names.into_iter().collect()),
         };
         match raw {
-            Raw::Text(text) | Raw::Untyped(text) if text == "none" => Ok(Required::None),
-            Raw::Text(text) | Raw::Untyped(text) if text == "all" => Ok(Required::All),
-            Raw::List(names) => Ok(list(names.clone())),
-            Raw::Untyped(text) => Ok(list(
+            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "none" => Ok(Required::None),
+            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "all" => Ok(Required::All),
+            SettingValue::List(names) => Ok(list(names.clone())),
+            SettingValue::Untyped(text) => Ok(list(
                 text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
             )),
-            Raw::Text(text) => Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text)))),
-            _ => Err(Refusal::default()),
+            SettingValue::Text(text) => {
+                Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))))
+            }
+            _ => Err(ValueRefusal::default()),
         }
     }
     fn show(value: &Required) -> Option<String> {
@@ -190,26 +192,30 @@ impl Form for Tools {
 /// Which variables a child inherits.
 pub(super) struct Variables;
 
-impl Form for Variables {
+impl ValueForm for Variables {
     type Of = Inherited;
     fn expected() -> String {
         "\"all\", \"none\", or a list of variables such as [\"NODE_ENV\"]".to_owned()
     }
-    fn read(raw: &Raw) -> Result<Inherited, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Inherited, ValueRefusal> {
         let names = match raw {
-            Raw::Text(text) | Raw::Untyped(text) if text == "all" => return Ok(Inherited::All),
-            Raw::Text(text) | Raw::Untyped(text) if text == "none" => Vec::new(),
-            Raw::List(names) => names.clone(),
-            Raw::Untyped(text) => {
+            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "all" => {
+                return Ok(Inherited::All);
+            }
+            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "none" => Vec::new(),
+            SettingValue::List(names) => names.clone(),
+            SettingValue::Untyped(text) => {
                 text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
             }
-            Raw::Text(text) => {
-                return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+            SettingValue::Text(text) => {
+                return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
             }
-            Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => return Err(Refusal::default()),
+            SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
+                return Err(ValueRefusal::default());
+            }
         };
         match names.iter().find(|name| name.is_empty() || name.contains(['=', '*'])) {
-            Some(name) => Err(Refusal::hint(format!("{} is no name of a variable", quoted(name)))),
+            Some(name) => Err(ValueRefusal::hint(format!("{} is no name of a variable", quoted(name)))),
             None => Ok(Inherited::Only(names)),
         }
     }
@@ -227,31 +233,31 @@ impl Form for Variables {
 /// What can be asked of data sessions.
 pub(super) struct Features;
 
-impl Form for Features {
+impl ValueForm for Features {
     type Of = Vec<String>;
     fn expected() -> String {
         format!("a list with \"create\" and others of {}", FEATURES.map(quoted).join(", "))
     }
-    fn read(raw: &Raw) -> Result<Vec<String>, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
         let named: Vec<String> = match raw {
-            Raw::List(names) => names.clone(),
-            Raw::Untyped(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
-            Raw::Text(text) => {
-                return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+            SettingValue::List(names) => names.clone(),
+            SettingValue::Untyped(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
+            SettingValue::Text(text) => {
+                return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
             }
-            _ => return Err(Refusal::default()),
+            _ => return Err(ValueRefusal::default()),
         };
         if let Some(unknown) = named.iter().find(|name| !FEATURES.contains(&name.as_str())) {
             let hint =
                 similar(unknown, FEATURES.into_iter()).map(|name| format!("did you mean {}?", quoted(name)));
-            return Err(Refusal { hint });
+            return Err(ValueRefusal { hint });
         }
         if !named.iter().any(|name| name == "create") {
-            return Err(Refusal::hint(
+            return Err(ValueRefusal::hint(
                 "without \"create\" there are none; that is `data_sessions.offer = \"never\"`",
             ));
         }
-        // In one order, whichever they are written in.
+        // In a fixed order, independent of the order in the file.
         Ok(FEATURES
             .iter()
             .filter(|name| named.iter().any(|named| named == *name))
@@ -271,23 +277,23 @@ impl Choice for OnGap {
 /// A filter of log lines.
 pub(super) struct LogFilter;
 
-impl Form for LogFilter {
+impl ValueForm for LogFilter {
     type Of = String;
     fn expected() -> String {
         "a log level such as \"info\", or a filter such as \"info,tenure_session=debug\"".to_owned()
     }
-    fn read(raw: &Raw) -> Result<String, Refusal> {
+    fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
         const LEVELS: &str = "the levels are off, error, warn, info, debug and trace";
-        let text = raw.text().filter(|text| !text.is_empty()).ok_or_else(Refusal::default)?;
-        // A word alone is read as a target to log in full, so that a mistyped level would log everything.
+        let text = raw.text().filter(|text| !text.is_empty()).ok_or_else(ValueRefusal::default)?;
+        // `EnvFilter` reads a single word as a target to log in full, so that a mistyped level would log everything.
         let word = text.split(',').map(str::trim).find(|part| {
             part.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
                 && part.parse::<LevelFilter>().is_err()
         });
         if let Some(word) = word.filter(|_| !text.contains('[')) {
-            return Err(Refusal::hint(format!("{LEVELS}; for a target write `{word}=info`")));
+            return Err(ValueRefusal::hint(format!("{LEVELS}; for a target write `{word}=info`")));
         }
-        EnvFilter::builder().parse(text).map_err(|_| Refusal::hint(LEVELS))?;
+        EnvFilter::builder().parse(text).map_err(|_| ValueRefusal::hint(LEVELS))?;
         Ok(text.to_owned())
     }
     fn show(value: &String) -> Option<String> {

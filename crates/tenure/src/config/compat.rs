@@ -1,7 +1,7 @@
 //! The one switch for clients of earlier designs.
 //!
-//! It is a layer like a profile, above it: a few keys with their texts. What no key can say is in the leniencies that the
-//! endpoint's rules carry.
+//! It is a layer above the profile: a few keys with their texts. Behaviour that no key controls is in the leniencies of
+//! the endpoint's rules.
 
 use tenure_transport::http::Leniencies;
 
@@ -33,7 +33,7 @@ impl Compat {
         }
     }
 
-    /// What clients are forgiven.
+    /// The leniencies towards these clients.
     pub(super) const fn leniencies(self) -> Leniencies {
         match self {
             Self::None => Leniencies::NONE,

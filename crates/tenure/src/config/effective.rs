@@ -1,4 +1,4 @@
-//! What comes out: the configuration in force.
+//! The configuration in force: the result of all layers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -26,16 +26,16 @@ use super::{checks, show};
 pub struct Config {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// The URL of the store. `disk:` alone is a folder of the user's own for what is served.
+    /// The URL of the store. `disk:` alone stands for one of the user's folders, chosen by the server behind.
     pub store: String,
-    /// Whether a source says which store; otherwise a command may choose another default.
+    /// Whether a source names the store; otherwise a command may choose another default.
     pub is_store_chosen: bool,
-    /// What the user's own folder for the store is called; if it is left out, by what is served.
+    /// The name of the user's folder for the store; without it, the name is made from the server behind.
     pub name: Option<String>,
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
-    /// What a finished write of a store on disk survives.
-    pub durability: Durability,
+    /// Which failures a finished write to a store on disk survives.
+    pub durability: WriteDurability,
     /// Which revisions are served.
     pub eras: Eras,
     /// The file with the key that encrypts the store.
@@ -44,8 +44,8 @@ pub struct Config {
     pub profile: Option<Profile>,
     /// Which clients of earlier designs are served as they are.
     pub compat: Compat,
-    /// What is logged and how it looks.
-    pub log: Log,
+    /// What is logged and in which format.
+    pub log: LogConfig,
     /// The files for TLS; without them, plain HTTP.
     pub tls: Option<Tls>,
     /// What the endpoint allows.
@@ -58,36 +58,36 @@ pub struct Config {
     pub clients: Clients,
     /// How sessions are bounded.
     pub limits: Limits,
-    /// The server behind, if it is a program of its own.
-    pub child: Child,
-    /// The server behind, if it is elsewhere.
-    pub upstream: Upstream,
+    /// The server behind, if it is a command.
+    pub child: ChildConfig,
+    /// The server behind, if it is a URL.
+    pub upstream: UpstreamConfig,
     /// The servers behind, if there are several.
     pub backends: Vec<Behind>,
     /// How data sessions are offered and bounded.
     pub data: DataSessions,
     /// How requests without a session are served.
-    pub exchanges: Exchanges,
+    pub exchanges: ExchangesConfig,
     /// How tasks are bounded.
     pub tasks: TaskLimits,
-    /// How clients of one era and servers of the other are brought together.
+    /// How clients of one era are served by servers of the other.
     pub bridge: Bridge,
-    /// How long requests in flight may take to finish once the process was told to stop.
+    /// How long requests in flight may take to finish once the process has to stop.
     pub shutdown_grace: Duration,
     /// Bytes of events that the memory store keeps of all sessions together.
     pub max_total_event_bytes: usize,
-    /// Who gets how many file descriptors; from the operating system, and not configured.
+    /// How the file descriptors are divided; not configured, but from the limits of the operating system.
     pub descriptors: Descriptors,
 }
 
-/// Who gets how many file descriptors.
+/// How the file descriptors are divided.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Descriptors {
-    /// Files of tables that the store may hold open. `None`: as many as it likes.
+    /// Table files that the store may hold open. `None`: no limit.
     pub store: Option<usize>,
-    /// What a child may have open at first. `None`: as many as this process.
+    /// The soft limit of a child. `None`: the one of this process.
     pub of_child: Option<u64>,
-    /// Configured bounds that had to be lowered a good deal.
+    /// Configured bounds that had to be lowered a lot.
     pub lowered: Option<Lowered>,
 }
 
@@ -98,7 +98,7 @@ pub struct Lowered {
     pub most: u64,
     /// Connections that are admitted.
     pub connections: usize,
-    /// Servers behind that are started, all together; nothing if they are as many as configured.
+    /// Children of all servers together; `None` if the configured number was not lowered.
     pub children: Option<usize>,
 }
 
@@ -109,8 +109,8 @@ pub struct Clients {
     pub memory_bytes: usize,
     /// Bytes of data sessions in the store, of all clients together.
     pub disk_bytes: usize,
-    /// How much of it, and of every other total, one of them may hold if it is alone; in percent. If it is left out, by
-    /// where the server listens.
+    /// The share in percent that a single client may hold of each total. Without it, the address that the server
+    /// listens on decides.
     pub share: Option<u32>,
 }
 
@@ -122,7 +122,7 @@ impl Default for Clients {
 
 /// How requests without a session are served.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Exchanges {
+pub struct ExchangesConfig {
     /// How many run at once.
     pub max_running: usize,
     /// How many listens there are at once.
@@ -131,11 +131,11 @@ pub struct Exchanges {
     pub max_parked: usize,
     /// How long an answer may take before it becomes a stream.
     pub stream_after: Duration,
-    /// How many calls are noted, so that their clients can come back for them.
+    /// How many calls are kept in the store, so that their clients can come back for them.
     pub max_kept: usize,
-    /// Whether `public` caching of a server behind is believed.
+    /// Whether to trust `public` caching from a server behind.
     pub trust_public: bool,
-    /// The file with the key that seals what clients carry between attempts.
+    /// The file with the key that seals the state that clients carry between attempts.
     pub state_key_file: Option<PathBuf>,
 }
 
@@ -144,18 +144,18 @@ pub struct Exchanges {
 pub struct Behind {
     /// Its endpoint is `/mcp/NAME`.
     pub name: String,
-    /// What stands before the names of its tools and prompts where all are served together; may be empty.
+    /// The prefix of its tools and prompts where all servers are merged; may be empty.
     pub prefix: String,
-    /// The server, if it is a program of its own.
-    pub child: Child,
-    /// The server, if it is elsewhere.
-    pub upstream: Upstream,
+    /// The server, if it is a command.
+    pub child: ChildConfig,
+    /// The server, if it is a URL.
+    pub upstream: UpstreamConfig,
 }
 
-/// A server that is a program of its own and speaks over its standard input and output.
+/// A server that is a command and speaks over its standard input and output.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Child {
-    /// The program and its arguments; nothing if there is none.
+pub struct ChildConfig {
+    /// The program and its arguments; empty without a command.
     pub command: Vec<String>,
     /// Variables that are set for it, as `NAME=VALUE`.
     pub env: Vec<String>,
@@ -163,13 +163,13 @@ pub struct Child {
     pub inherit: Inherited,
     /// The folder it runs in.
     pub folder: Option<PathBuf>,
-    /// Whether all sessions share one.
+    /// Whether all sessions share one process.
     pub share: bool,
-    /// How many are started ahead.
+    /// How many processes are started before they are needed.
     pub warm: usize,
-    /// How many there may be at once.
+    /// The most processes at once.
     pub max: usize,
-    /// How long it may take to leave when it is asked to, and again when it is told to.
+    /// How long it may take to end after its input is closed, and again after a signal.
     pub grace: Duration,
     /// The longest line it may write.
     pub max_line_bytes: usize,
@@ -184,13 +184,13 @@ pub struct Child {
 /// Which variables of this process a child inherits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Inherited {
-    /// All, but for those that the configuration names as secrets.
+    /// All except those that the configuration names as secrets.
     All,
-    /// These, and the few that programs cannot do without.
+    /// These, and the few that every program needs.
     Only(Vec<String>),
 }
 
-impl Default for Child {
+impl Default for ChildConfig {
     fn default() -> Self {
         Self {
             command: Vec::new(),
@@ -209,10 +209,10 @@ impl Default for Child {
     }
 }
 
-/// A server elsewhere that speaks MCP over HTTP.
+/// A server at a URL that speaks MCP over HTTP.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Upstream {
-    /// Its endpoint; nothing if there is none.
+pub struct UpstreamConfig {
+    /// Its endpoint, if it is configured.
     pub url: Option<String>,
     /// Headers that go with every request, as `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`.
     pub headers: Vec<String>,
@@ -220,7 +220,7 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// The largest message from it.
     pub max_message_bytes: usize,
-    /// How long it is waited for while it is away.
+    /// How long requests wait while it is unreachable.
     pub patience: Duration,
     /// Which revisions it speaks.
     pub era: Speaks,
@@ -229,7 +229,7 @@ pub struct Upstream {
 /// Which revisions a server behind speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Speaks {
-    /// To be found out.
+    /// It is detected.
     #[default]
     Auto,
     /// Those with sessions.
@@ -238,16 +238,16 @@ pub enum Speaks {
     Modern,
 }
 
-/// How clients of one era and servers of the other are brought together.
+/// How clients of one era are served by servers of the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bridge {
-    /// Who may use a session towards a server again.
+    /// Which requests may reuse a session with a server.
     pub reuse: Reuse,
-    /// Sessions towards each server.
+    /// The most sessions with each server.
     pub max_sessions: usize,
     /// How long such a session is kept unused.
     pub idle: Duration,
-    /// How long it is believed which revisions a server speaks.
+    /// How long the detected era of a server is cached.
     pub era_ttl: Duration,
 }
 
@@ -258,14 +258,14 @@ impl Default for Bridge {
     }
 }
 
-impl Default for Upstream {
+impl Default for UpstreamConfig {
     fn default() -> Self {
         Self {
             url: None,
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
-            // As long as for a program that comes up.
+            // The same time that a program has to start.
             patience: Limits::default().initialize_timeout,
             era: Speaks::Auto,
         }
@@ -276,18 +276,18 @@ impl Default for Upstream {
 #[derive(Clone, Debug, Default)]
 pub struct DataSessions {
     /// Whether they are offered.
-    pub offer: Offer,
+    pub offer: DataOffer,
     /// Which tools need one, and how cookies are handled.
     pub policy: Policy,
     /// How long they live and how many there may be.
     pub limits: StateLimits,
-    /// The file with the key that seals what clients carry.
+    /// The file with the key that seals the state that clients carry.
     pub carry_key_file: Option<PathBuf>,
 }
 
 /// Whether data sessions are offered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Offer {
+pub enum DataOffer {
     /// When the server behind uses them, or a tool is configured to need one.
     #[default]
     Auto,
@@ -297,10 +297,10 @@ pub enum Offer {
     Never,
 }
 
-/// What is logged and how it looks.
+/// What is logged and in which format.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Log {
-    /// How a log line looks.
+pub struct LogConfig {
+    /// The format of log lines.
     pub format: LogFormat,
     /// A filter as `tracing` reads it: a level, or levels by target.
     pub level: String,
@@ -308,7 +308,7 @@ pub struct Log {
 
 /// What an event survives once a client has seen it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
+pub enum WriteDurability {
     /// The end of the process; a loss of power takes at most the last 100 ms.
     #[default]
     Os,
@@ -316,7 +316,7 @@ pub enum Durability {
     Disk,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
     /// Pretty on a terminal, JSON otherwise.
@@ -359,23 +359,23 @@ impl Default for Config {
             is_store_chosen: false,
             name: None,
             file: None,
-            durability: Durability::Os,
+            durability: WriteDurability::Os,
             eras: Eras::Both,
             compat: Compat::None,
             store_key_file: None,
             profile: None,
-            log: Log::default(),
+            log: LogConfig::default(),
             tls: None,
             rules: Rules::default(),
             bounds: Bounds::default(),
             doors: Doors::default(),
             clients: Clients::default(),
             limits: Limits::default(),
-            child: Child::default(),
-            upstream: Upstream::default(),
+            child: ChildConfig::default(),
+            upstream: UpstreamConfig::default(),
             backends: Vec::new(),
             data: DataSessions::default(),
-            exchanges: Exchanges::default(),
+            exchanges: ExchangesConfig::default(),
             tasks: TaskLimits::default(),
             bridge: Bridge::default(),
             shutdown_grace: Duration::from_secs(10),
@@ -385,14 +385,14 @@ impl Default for Config {
     }
 }
 
-impl Default for Exchanges {
+impl Default for ExchangesConfig {
     fn default() -> Self {
         let limits = ExchangeLimits::default();
         Self {
             max_running: limits.max_running,
             max_listens: limits.max_listens,
             max_parked: limits.max_parked,
-            // Not later: Python's client does not outlive a connection that breaks before the head of its answer.
+            // Not later: Python's client fails if a connection breaks before the head of the response.
             stream_after: Duration::from_secs(1),
             max_kept: limits.max_kept,
             trust_public: false,
@@ -401,7 +401,7 @@ impl Default for Exchanges {
     }
 }
 
-impl Default for Log {
+impl Default for LogConfig {
     fn default() -> Self {
         Self { format: LogFormat::Auto, level: "info".to_owned() }
     }

@@ -1,4 +1,4 @@
-//! What people read when a configuration cannot be used, or can but looks odd.
+//! Errors and warnings about a configuration, as people read them.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// Something odd that does not keep the server from running.
+/// Something odd with which the server still starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Warning {
     text: String,
@@ -30,7 +30,7 @@ impl ConfigError {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
 
-    /// What to do about it, if there is one problem. Several carry their hints in the text.
+    /// The hint, if there is one problem. The text of several problems contains their hints.
     pub fn hint(&self) -> Option<&str> {
         match &self.problems[..] {
             [problem] => problem.hint.as_deref(),

@@ -1,11 +1,11 @@
-//! How a value is written: one form per kind of value, each reads and shows.
+//! How a value is written: one form per kind of value, which reads and shows it.
 //!
-//! In: a [`Raw`] value from a file, a variable or a flag. Out: the typed value, or a [`Refusal`], which
+//! In: a [`SettingValue`] from a file, a variable or a flag. Out: the typed value, or a [`ValueRefusal`], which
 //! becomes an error that says what was found and what is expected.
 
 /// A value as it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Raw {
+pub(super) enum SettingValue {
     /// From a variable or a flag: the key decides what the text means.
     Untyped(String),
     /// A TOML string.
@@ -22,25 +22,25 @@ pub(super) enum Raw {
     Other,
 }
 
-/// Why a value was not read, beyond that it is not what is expected.
+/// A value that is not what the key expects, with a hint if there is one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Refusal {
+pub(super) struct ValueRefusal {
     pub(super) hint: Option<String>,
 }
 
 /// A way to write a value.
-pub(super) trait Form {
-    /// What it stands for.
+pub(super) trait ValueForm {
+    /// The type of the value.
     type Of;
     /// Completes the sentence "expected …".
     fn expected() -> String;
     /// Reads it.
-    fn read(raw: &Raw) -> Result<Self::Of, Refusal>;
+    fn read(raw: &SettingValue) -> Result<Self::Of, ValueRefusal>;
     /// Writes it as TOML; `None` if it is not set.
     fn show(value: &Self::Of) -> Option<String>;
 }
 
-impl Raw {
+impl SettingValue {
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Untyped(text) | Self::Text(text) => Some(text),
@@ -57,7 +57,7 @@ impl Raw {
     }
 }
 
-impl Refusal {
+impl ValueRefusal {
     pub(super) fn hint(text: impl Into<String>) -> Self {
         Self { hint: Some(text.into()) }
     }
@@ -71,12 +71,12 @@ pub(super) fn quoted(text: &str) -> String {
 /// A value that need not be set.
 pub(super) struct Optional<F>(std::marker::PhantomData<F>);
 
-impl<F: Form> Form for Optional<F> {
+impl<F: ValueForm> ValueForm for Optional<F> {
     type Of = Option<F::Of>;
     fn expected() -> String {
         F::expected()
     }
-    fn read(raw: &Raw) -> Result<Option<F::Of>, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Option<F::Of>, ValueRefusal> {
         F::read(raw).map(Some)
     }
     fn show(value: &Option<F::Of>) -> Option<String> {

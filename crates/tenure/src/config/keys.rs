@@ -9,16 +9,16 @@ use tenure_layers::bridge::Reuse;
 use tenure_protocol::Eras;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
-use super::choices::{Code, Features, LogFilter, OneOf, Strict, Tools, Variables, YesNo};
+use super::choices::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::compat::Compat;
-use super::effective::{Config, Durability, LogFormat, Offer, Speaks};
-use super::forms::{Form, Optional, Raw, Refusal};
-use super::measures::{Count, Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero};
-use super::places::{Address, Endpoint, File, Headers, Hosts, Name, Origins, StoreUrl, Words};
+use super::effective::{Config, DataOffer, LogFormat, Speaks, WriteDurability};
+use super::forms::{Optional, SettingValue, ValueForm, ValueRefusal};
+use super::measures::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
+use super::places::{Address, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words};
 use super::profile::Profile;
 
 /// Something that can be configured.
-pub(super) struct Key {
+pub(super) struct ConfigKey {
     /// Its name: `section.key`, or `key` alone.
     pub(super) path: &'static str,
     /// What it means, in whole sentences.
@@ -27,12 +27,12 @@ pub(super) struct Key {
     /// Completes the sentence "expected …".
     pub(super) expected: fn() -> String,
     /// Reads a value and puts it in place.
-    pub(super) set: fn(&mut Draft, &Raw) -> Result<(), Refusal>,
-    /// The value in place as TOML; `None` if there is none.
+    pub(super) set: fn(&mut Draft, &SettingValue) -> Result<(), ValueRefusal>,
+    /// The present value as TOML; `None` if it is not set.
     pub(super) show: fn(&Draft) -> Option<String>,
 }
 
-/// A configuration in the making: what belongs together may come from different layers.
+/// A configuration while its layers are read: values that belong together may come from different layers.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) config: Config,
@@ -40,7 +40,7 @@ pub(super) struct Draft {
     pub(super) tls_key: Option<PathBuf>,
 }
 
-impl Key {
+impl ConfigKey {
     /// The section and the name within it; the section is empty for the keys at the top.
     pub(super) fn split(&self) -> (&'static str, &'static str) {
         self.path.split_once('.').unwrap_or(("", self.path))
@@ -53,7 +53,7 @@ impl Key {
 }
 
 /// The key with this path.
-pub(super) fn key(path: &str) -> Option<(usize, &'static Key)> {
+pub(super) fn key(path: &str) -> Option<(usize, &'static ConfigKey)> {
     KEYS.iter().enumerate().find(|(_, key)| key.path == path)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn variable(path: &str) -> String {
     format!("TENURE_{}", path.replace('.', "_").to_uppercase())
 }
 
-/// Keys with a flag of their own.
+/// Keys that have their own flag.
 const FLAGS: &[(&str, &str)] = &[
     ("profile", "--profile"),
     ("listen", "--listen"),
@@ -117,15 +117,15 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
 macro_rules! keys {
     ($($(#[doc = $doc:literal])+ $path:literal: $form:ty => $($field:ident).+;)+) => {
         /// Every key, section by section.
-        pub(super) const KEYS: &[Key] = &[$(Key {
+        pub(super) const KEYS: &[ConfigKey] = &[$(ConfigKey {
             path: $path,
             doc: concat!($($doc),+),
-            expected: <$form as Form>::expected,
+            expected: <$form as ValueForm>::expected,
             set: |draft, raw| {
-                draft.$($field).+ = <$form as Form>::read(raw)?;
+                draft.$($field).+ = <$form as ValueForm>::read(raw)?;
                 Ok(())
             },
-            show: |draft| <$form as Form>::show(&draft.$($field).+),
+            show: |draft| <$form as ValueForm>::show(&draft.$($field).+),
         }),+];
     };
 }
@@ -133,21 +133,21 @@ macro_rules! keys {
 keys! {
     /// A set of defaults for a common way to run: `development`, `single_node`, `high_volume` or `long_running`.
     "profile": Optional<OneOf<Profile>> => config.profile;
-    /// Clients of earlier designs that are served as they are: `none`, or `sources` for those that know `/rpc`, POST `/sse`
-    /// and GET `/mcp/sse` without a session; `docs/doors.md` says what they are forgiven.
+    /// Clients of earlier designs that are served as they are: `none`, or `sources` for those that know `/rpc`, POST
+    /// `/sse` and GET `/mcp/sse` without a session; `docs/doors.md` says what they are forgiven.
     "compat": OneOf<Compat> => config.compat;
     /// The address and port to listen on. Port 0 takes a free one.
     "listen": Address => config.listen;
-    /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder; `disk:` in one of the user's own, which each
-    /// server behind has for itself; `memory:` forgets them when the process ends. `tenure stdio` has `memory:` for its
-    /// default.
+    /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder; `disk:` in one of the user's own, which
+    /// each server behind has for itself; `memory:` forgets them when the process ends. `tenure stdio` has `memory:`
+    /// for its default.
     "store": StoreUrl => config.store;
-    /// What the user's own folder for the sessions is called. Without one it is called by the server behind. Two processes in
-    /// front of the same server need different names.
-    "name": Optional<Name> => config.name;
+    /// What the user's own folder for the sessions is called. Without one it is called by the server behind. Two
+    /// processes in front of the same server need different names.
+    "name": Optional<FolderName> => config.name;
     /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
     /// takes at most the last 100 ms; with `disk` a loss of power too, which costs a wait for the disk.
-    "durability": OneOf<Durability> => config.durability;
+    "durability": OneOf<WriteDurability> => config.durability;
     /// Which revisions of MCP are served: `legacy` those with sessions, up to 2025-11-25; `modern` those without, from
     /// 2026-07-28 on; `both` all of them at the same endpoint, each request by its own marks.
     "eras": OneOf<Eras> => config.eras;
@@ -184,13 +184,13 @@ keys! {
     "http.header_timeout": Span => config.bounds.header_timeout;
     /// The most header bytes of a request; at least 8KiB.
     "http.max_header": Size<8192> => config.bounds.max_header_bytes;
-    /// Connections at once; fewer, if this process may not have as many files open. A few more wait up to 5 seconds for one
-    /// to close, and are answered with 503 then; `/healthz` and `/readyz` are answered on them at once.
-    "http.max_connections": Count<1> => config.bounds.max_connections;
+    /// Connections at once; fewer, if this process may not have as many files open. A few more wait up to 5 seconds for
+    /// one to close, and are answered with 503 then; `/healthz` and `/readyz` are answered on them at once.
+    "http.max_connections": WholeNumber<1> => config.bounds.max_connections;
     /// Connections of one client address at once (of IPv6: of one network, the first 64 bits). Without it a quarter of
-    /// `http.max_connections`, and at least 64. Clients behind a proxy have the address of the proxy: behind one, set this to
-    /// `http.max_connections`.
-    "http.max_connections_per_peer": Optional<Count<1>> => config.bounds.max_connections_per_peer;
+    /// `http.max_connections`, and at least 64. Clients behind a proxy have the address of the proxy: behind one, set
+    /// this to `http.max_connections`.
+    "http.max_connections_per_peer": Optional<WholeNumber<1>> => config.bounds.max_connections_per_peer;
     /// How long a client may read nothing while there is something for it.
     "http.stall_timeout": Span => config.bounds.stall_timeout;
     /// How long a TLS handshake may take.
@@ -216,9 +216,10 @@ keys! {
     /// Variables that are set for it beside those of this process, each as `NAME=VALUE`, or as `NAME=env:VARIABLE` or
     /// `NAME=file:PATH` for a value that stands elsewhere.
     "child.env": Words => config.child.env;
-    /// Which variables of this process it inherits: `all`, but for those that this configuration names as `env:VARIABLE`,
-    /// for whichever server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`, `LOGNAME`, `SHELL`, `TERM`,
-    /// `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never what begins with `TENURE_`.
+    /// Which variables of this process it inherits: `all`, but for those that this configuration names as
+    /// `env:VARIABLE`, for whichever server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
+    /// `LOGNAME`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never what begins with
+    /// `TENURE_`.
     "child.inherit": Variables => config.child.inherit;
     /// The folder it runs in.
     "child.folder": Optional<File> => config.child.folder;
@@ -229,22 +230,22 @@ keys! {
     /// client of the other kind is served all the same.
     "child.era": OneOf<Speaks> => config.child.era;
     /// How many are started ahead, so that a session need not wait for one to come up.
-    "child.warm": Count<0> => config.child.warm;
+    "child.warm": WholeNumber<0> => config.child.warm;
     /// How many there may be at once, those that are leaving or were started ahead included. Beyond that `initialize`
     /// is refused, and a dormant session is not woken.
-    "child.max": Count<1> => config.child.max;
+    "child.max": WholeNumber<1> => config.child.max;
     /// How long it may take to leave when its input is closed, and again when it is told to. Then it is killed.
     "child.grace": SpanOrZero => config.child.grace;
     /// The longest line it may write. Longer ones are dropped.
     "child.max_line": Size<1024> => config.child.max_line_bytes;
     /// The most memory that it may map, and each process that it starts.
     "child.max_memory": Optional<Size<1>> => config.child.max_memory;
-    /// The most files that it may have open, and each process that it starts. Without it they begin with as many as this
-    /// process did, and may ask for more.
-    "child.max_files": Optional<Count<16>> => config.child.max_files;
+    /// The most files that it may have open, and each process that it starts. Without it they begin with as many as
+    /// this process did, and may ask for more.
+    "child.max_files": Optional<WholeNumber<16>> => config.child.max_files;
 
     /// The endpoint of a server that speaks MCP over Streamable HTTP, or over HTTP+SSE of 2024-11-05.
-    "upstream.url": Optional<Endpoint> => config.upstream.url;
+    "upstream.url": Optional<EndpointUrl> => config.upstream.url;
     /// Headers that go with every request to it, each as `Name: value`. A value may be `env:VARIABLE` or `file:PATH`,
     /// so that a secret need not stand here.
     "upstream.headers": Headers => config.upstream.headers;
@@ -262,13 +263,14 @@ keys! {
     /// Bytes of messages that all clients together may make the server hold in memory: requests that are received or
     /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they get 429.
     "clients.memory": Size<65536> => config.clients.memory_bytes;
-    /// Bytes of data sessions that all clients together may make the server keep in its store, with what is left of those
-    /// that have ended. A data session counts to the client that made it, whoever uses it, until it is removed. Beyond it
-    /// none can be made and none can grow.
+    /// Bytes of data sessions that all clients together may make the server keep in its store, with what is left of
+    /// those that have ended. A data session counts to the client that made it, whoever uses it, until it is removed.
+    /// Beyond it none can be made and none can grow.
     "clients.disk": Size<65536> => config.clients.disk_bytes;
     /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
     /// IPv6. With `50%`, as much stays free for all others as it holds itself. Without it: `50%`, and `100%` where the
-    /// server listens on loopback, since all its clients have the same address. So they have behind a proxy: set `100%` there.
+    /// server listens on loopback, since all its clients have the same address. So they have behind a proxy: set `100%`
+    /// there.
     "clients.max_share": Optional<Share> => config.clients.share;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
@@ -284,19 +286,19 @@ keys! {
     /// How long the end of a session is remembered, so that an error can say how it ended.
     "session.tombstone_ttl": SpanOrZero => config.limits.tombstone_ttl;
     /// How many ends are remembered.
-    "session.max_tombstones": Count<0> => config.limits.max_tombstones;
+    "session.max_tombstones": WholeNumber<0> => config.limits.max_tombstones;
     /// Sessions in all.
-    "session.max_sessions": Count<1> => config.limits.max_sessions;
+    "session.max_sessions": WholeNumber<1> => config.limits.max_sessions;
     /// Sessions of one principal. Without authentication, all clients are one principal.
-    "session.max_per_principal": Count<1> => config.limits.max_sessions_per_principal;
+    "session.max_per_principal": WholeNumber<1> => config.limits.max_sessions_per_principal;
     /// Requests of one session in flight from the client, and as many the other way.
-    "session.max_pending": Count<1> => config.limits.max_pending;
+    "session.max_pending": WholeNumber<1> => config.limits.max_pending;
     /// The largest params of `initialize`. They are kept as long as the session.
     "session.max_initialize": Size<1> => config.limits.max_initialize_bytes;
     /// The largest metadata of a session, which handlers and `tenure sessions set` attach to it.
     "session.max_metadata": Size<0> => config.limits.max_metadata_bytes;
     /// Resources that one session may subscribe to.
-    "session.max_subscriptions": Count<0> => config.limits.max_subscriptions;
+    "session.max_subscriptions": WholeNumber<0> => config.limits.max_subscriptions;
     /// Whether requests wait for `notifications/initialized`, as the specification asks. `false` is for
     /// clients that forget it.
     "session.require_initialized": Strict => config.limits.gate;
@@ -307,9 +309,9 @@ keys! {
 
     /// Whether data sessions are offered: `auto` when the server behind uses them or a tool is configured to need
     /// one, `always` in front of any server, `never`.
-    "data_sessions.offer": OneOf<Offer> => config.data.offer;
+    "data_sessions.offer": OneOf<DataOffer> => config.data.offer;
     /// Which tools cannot be called without one: `none`, `all`, or a list of tools. A server may need them for more.
-    "data_sessions.required": Tools => config.data.policy.required;
+    "data_sessions.required": RequiredTools => config.data.policy.required;
     /// A data session that nobody uses for this long expires. May be `infinity`.
     "data_sessions.idle_ttl": SpanOrInfinity => config.data.limits.idle_ttl;
     /// A data session expires at this age, used or not. May be `infinity`.
@@ -323,18 +325,18 @@ keys! {
     /// The most that a client may say of one when it makes it.
     "data_sessions.max_about": Size<0> => config.data.limits.max_about_bytes;
     /// Data sessions in all.
-    "data_sessions.max": Count<1> => config.data.limits.max_states;
+    "data_sessions.max": WholeNumber<1> => config.data.limits.max_states;
     /// Data sessions of one principal. Without authentication, all clients are one principal.
-    "data_sessions.max_per_principal": Count<1> => config.data.limits.max_states_per_principal;
+    "data_sessions.max_per_principal": WholeNumber<1> => config.data.limits.max_states_per_principal;
     /// The largest cookie that is read.
     "data_sessions.max_cookie": Size<64> => config.data.policy.max_cookie_bytes;
     /// A file with a key. With one, cookies carry the state too, sealed with it, so that a server that has lost its
     /// store can put states back; those that do not fit into a cookie are not carried.
     "data_sessions.carry_key_file": Optional<File> => config.data.carry_key_file;
     /// The version that the capability of the earlier dialect carries. Released clients take 2, or none.
-    "data_sessions.version": Optional<Count<1>> => config.data.policy.version;
-    /// What can be asked of data sessions: some of `create`, `resume`, `delete`, `list`, `recover` and `fork`, `create` among
-    /// them. The capability says so, and the other methods are not there.
+    "data_sessions.version": Optional<WholeNumber<1>> => config.data.policy.version;
+    /// What can be asked of data sessions: some of `create`, `resume`, `delete`, `list`, `recover` and `fork`, `create`
+    /// among them. The capability says so, and the other methods are not there.
     "data_sessions.features": Features => config.data.policy.features;
     /// Whether clients of the later dialect get their cookie with every result, not only when it changed.
     "data_sessions.always_echo": YesNo => config.data.policy.always_echo;
@@ -344,14 +346,14 @@ keys! {
     "data_sessions.draft_required_code": Code<true> => config.data.policy.draft_required_code;
 
     /// Streams of one session that are open or kept for resumption.
-    "streams.max_streams": Count<1> => config.limits.max_streams;
+    "streams.max_streams": WholeNumber<1> => config.limits.max_streams;
     /// The largest message to a client.
     "streams.max_event": Size<1> => config.limits.max_event_bytes;
-    /// Bytes of all messages that a server may send about one request, such as progress and logs. What comes beyond it is
-    /// dropped, all but the response.
+    /// Bytes of all messages that a server may send about one request, such as progress and logs. What comes beyond it
+    /// is dropped, all but the response.
     "streams.max_call": Size<1> => config.limits.max_call_event_bytes;
     /// Events kept of one session; the oldest are forgotten first.
-    "streams.max_session_events": Count<1> => config.limits.max_session_events;
+    "streams.max_session_events": WholeNumber<1> => config.limits.max_session_events;
     /// Bytes of events kept of one session; the oldest are forgotten first.
     "streams.max_session_bytes": Size<1> => config.limits.max_session_event_bytes;
     /// Bytes of events kept of all sessions together by the memory store. Beyond it events are still sent,
@@ -362,7 +364,7 @@ keys! {
     /// Bytes of one session that may wait for the store. Beyond it the backend has to wait.
     "streams.max_unstored": Size<1> => config.limits.max_unstored_bytes;
     /// Events that a stream keeps at hand for its reader. A slower reader reads from the store.
-    "streams.max_tail": Count<1> => config.limits.max_tail_events;
+    "streams.max_tail": WholeNumber<1> => config.limits.max_tail_events;
     /// How long a response may take before the POST is answered with a stream instead of JSON.
     "streams.json_wait": SpanOrZero => config.limits.json_wait;
     /// What a client is told to wait before it comes back to a stream whose connection closed. Most clients try twice,
@@ -379,20 +381,20 @@ keys! {
     "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
 
     /// Requests without a session that are answered at once, listens not among them. Beyond it they get 429.
-    "exchanges.max_running": Count<1> => config.exchanges.max_running;
+    "exchanges.max_running": WholeNumber<1> => config.exchanges.max_running;
     /// Listens (`subscriptions/listen`) at once. Beyond it they get 429.
-    "exchanges.max_listens": Count<1> => config.exchanges.max_listens;
+    "exchanges.max_listens": WholeNumber<1> => config.exchanges.max_listens;
     /// Calls that wait for their client to come back with the answers to questions. Beyond it the one that has waited
     /// longest is given up if that is 30 seconds or more, and the next is refused otherwise.
-    "exchanges.max_parked": Count<0> => config.exchanges.max_parked;
+    "exchanges.max_parked": WholeNumber<0> => config.exchanges.max_parked;
     /// How long an answer may take before it becomes a stream, so that proxies and clients see that something goes on:
-    /// some clients do not outlive a connection that breaks before that. The status of a stream is always 200, so it should
-    /// not be shorter than servers need to refuse a request.
+    /// some clients do not outlive a connection that breaks before that. The status of a stream is always 200, so it
+    /// should not be shorter than servers need to refuse a request.
     "exchanges.stream_after": Span => config.exchanges.stream_after;
     /// Calls without a session that are noted in the store at once, so that their clients can come back for them when a
-    /// connection breaks, or this process is killed or stopped. Beyond it, calls are lost with their connections; with 0
-    /// none is noted.
-    "exchanges.max_kept": Count<0> => config.exchanges.max_kept;
+    /// connection breaks, or this process is killed or stopped. Beyond it, calls are lost with their connections; with
+    /// 0 none is noted.
+    "exchanges.max_kept": WholeNumber<0> => config.exchanges.max_kept;
     /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
     /// `private` to its caller.
     "exchanges.trust_public": YesNo => config.exchanges.trust_public;
@@ -400,10 +402,11 @@ keys! {
     /// the store; several processes that serve the same clients need the same file.
     "exchanges.state_key_file": Optional<File> => config.exchanges.state_key_file;
 
-    /// Tasks in all, those that have ended and are kept among them. With 0 there are none, and no client is told of them.
-    "tasks.max": Count<0> => config.tasks.max;
+    /// Tasks in all, those that have ended and are kept among them. With 0 there are none, and no client is told of
+    /// them.
+    "tasks.max": WholeNumber<0> => config.tasks.max;
     /// Tasks of one principal. Without authentication, all clients are one principal.
-    "tasks.max_per_principal": Count<1> => config.tasks.max_per_principal;
+    "tasks.max_per_principal": WholeNumber<1> => config.tasks.max_per_principal;
     /// The longest that a task may take, and that its outcome is kept afterwards. A server may ask for less.
     "tasks.max_ttl": Span => config.tasks.max_ttl;
     /// How often clients are told to look after a task, if its server does not say.
@@ -417,7 +420,7 @@ keys! {
     /// the server keeps something for each session and its clients must not share it, use `request`.
     "bridge.reuse": OneOf<Reuse> => config.bridge.reuse;
     /// Sessions that are kept for requests without one, towards each server.
-    "bridge.max_sessions": Count<2> => config.bridge.max_sessions;
+    "bridge.max_sessions": WholeNumber<2> => config.bridge.max_sessions;
     /// Such a session that nobody uses for this long is closed.
     "bridge.idle": Span => config.bridge.idle;
     /// How long it is believed which revisions a server speaks, unless an answer says otherwise.

@@ -6,23 +6,23 @@ use super::choices::{Choice, OneOf};
 use super::compat::Compat;
 use super::effective::{Config, Tls};
 use super::error::{ConfigError, Problem};
-use super::forms::{Form, Raw};
+use super::forms::{SettingValue, ValueForm};
 use super::keys::{Draft, KEYS, key};
 use super::lookup;
 use super::profile::Profile;
-use super::sources::{self, Entry, Origin, Sources};
+use super::sources::{self, SettingEntry, Sources, ValueOrigin};
 
 /// Every value in force, and where each comes from.
 #[derive(Debug)]
 pub(super) struct Layered {
     pub(super) draft: Draft,
     /// One for each key, in the order of the table.
-    origins: Vec<Origin>,
+    origins: Vec<ValueOrigin>,
     pub(super) backends: Vec<Backend>,
 }
 
 impl Layered {
-    /// Reads every layer. Goes on after a problem, so that all of them are told at once.
+    /// Reads every layer. Goes on after a problem, so that all problems are reported at once.
     pub(super) fn read(sources: &Sources) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
         let (mut entries, tables) = match &sources.file {
@@ -37,15 +37,15 @@ impl Layered {
 
         let mut layered = Self {
             draft: Draft::default(),
-            origins: vec![Origin::Default; KEYS.len()],
+            origins: vec![ValueOrigin::Default; KEYS.len()],
             backends: Vec::new(),
         };
-        // These lie below the layers that may name them, so they have to be known before those.
+        // Profile and compat are below the layers that choose them, so they have to be known first.
         if let Some(profile) = named::<Profile>(&entries, "profile") {
-            layered.lay_settings(profile.settings(), &Origin::Profile(profile));
+            layered.lay_settings(profile.settings(), &ValueOrigin::Profile(profile));
         }
         if let Some(compat) = named::<Compat>(&entries, "compat") {
-            layered.lay_settings(compat.settings(), &Origin::Compat);
+            layered.lay_settings(compat.settings(), &ValueOrigin::Compat);
         }
         for entry in &entries {
             if let Err(problem) = layered.lay(entry) {
@@ -59,7 +59,7 @@ impl Layered {
         Ok(layered)
     }
 
-    fn lay(&mut self, entry: &Entry) -> Result<(), Problem> {
+    fn lay(&mut self, entry: &SettingEntry) -> Result<(), Problem> {
         let (index, key) = lookup::find(entry)?;
         (key.set)(&mut self.draft, &entry.raw).map_err(|refusal| {
             let (subject, expected) = (entry.origin.subject(key.path), (key.expected)());
@@ -69,7 +69,7 @@ impl Layered {
         Ok(())
     }
 
-    /// Lays the command of the command line over all servers that are named elsewhere; false if there is none.
+    /// Puts the command of the command line in place of all configured servers; false if there is no command.
     fn lay_command(&mut self, command: &[String]) -> bool {
         if command.is_empty() {
             return false;
@@ -77,7 +77,7 @@ impl Layered {
         self.draft.config.child.command = command.to_vec();
         self.draft.config.upstream.url = None;
         for (path, origin) in
-            [("child.command", Origin::Flag("--".to_owned())), ("upstream.url", Origin::Default)]
+            [("child.command", ValueOrigin::Flag("--".to_owned())), ("upstream.url", ValueOrigin::Default)]
         {
             let (index, _) = key(path).expect("a key of the table; a test serves a command");
             self.origins[index] = origin;
@@ -85,23 +85,23 @@ impl Layered {
         true
     }
 
-    fn lay_settings(&mut self, settings: &[(&str, &str)], origin: &Origin) {
+    fn lay_settings(&mut self, settings: &[(&str, &str)], origin: &ValueOrigin) {
         for (path, text) in settings {
             let (index, key) = key(path).expect("settings name keys of the table; a test loads them all");
-            let set = (key.set)(&mut self.draft, &Raw::Untyped((*text).to_owned()));
+            let set = (key.set)(&mut self.draft, &SettingValue::Untyped((*text).to_owned()));
             set.expect("settings hold values that their keys accept; a test loads them all");
             self.origins[index] = origin.clone();
         }
     }
 
     /// Where the value of a key comes from.
-    pub(super) fn origin(&self, path: &str) -> &Origin {
-        key(path).map_or(&Origin::Default, |(index, _)| &self.origins[index])
+    pub(super) fn origin(&self, path: &str) -> &ValueOrigin {
+        key(path).map_or(&ValueOrigin::Default, |(index, _)| &self.origins[index])
     }
 
     /// The finished configuration.
     pub(super) fn config(self) -> Config {
-        let is_store_chosen = *self.origin("store") != Origin::Default;
+        let is_store_chosen = *self.origin("store") != ValueOrigin::Default;
         let Draft { mut config, tls_cert, tls_key } = self.draft;
         config.rules.leniencies = config.compat.leniencies();
         let tls = tls_cert.zip(tls_key).map(|(cert, key)| Tls { cert, key });
@@ -110,8 +110,8 @@ impl Layered {
     }
 }
 
-/// The settings that the highest layer names. A name that cannot be read is told of when its layer is laid.
-fn named<T: Choice>(entries: &[Entry], path: &str) -> Option<T> {
+/// The choice of the highest layer that makes one. A name that cannot be read is reported later, with its layer.
+fn named<T: Choice>(entries: &[SettingEntry], path: &str) -> Option<T> {
     let named = entries.iter().filter(|entry| lookup::find(entry).is_ok_and(|(_, key)| key.path == path));
     named.filter_map(|entry| OneOf::<T>::read(&entry.raw).ok()).next_back()
 }

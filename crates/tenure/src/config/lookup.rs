@@ -1,14 +1,14 @@
 //! From a name to its key, or to an error that names the right one.
 
 use super::error::Problem;
-use super::forms::Raw;
-use super::keys::{KEYS, Key, SECTIONS, key, variable};
+use super::forms::SettingValue;
+use super::keys::{ConfigKey, KEYS, SECTIONS, key, variable};
 use super::renamed::{Became, RENAMED};
-use super::sources::{Entry, Origin, is_section};
+use super::sources::{SettingEntry, ValueOrigin, is_section};
 use super::units::write_duration;
 
 /// Finds the key that an entry means.
-pub(super) fn find(entry: &Entry) -> Result<(usize, &'static Key), Problem> {
+pub(super) fn find(entry: &SettingEntry) -> Result<(usize, &'static ConfigKey), Problem> {
     let spell = spelling(&entry.origin);
     let known = KEYS.iter().enumerate().find(|(_, key)| spell(key.path) == entry.name);
     known.ok_or_else(|| {
@@ -19,25 +19,28 @@ pub(super) fn find(entry: &Entry) -> Result<(usize, &'static Key), Problem> {
                 "write `[[backend]]` and its keys below".to_owned(),
             ),
             None if is_section(&entry.name) => section(&entry.name),
-            None if entry.raw == Raw::Table => unknown_section(&entry.name),
+            None if entry.raw == SettingValue::Table => unknown_section(&entry.name),
             None => unknown(entry),
         };
         let front = match &entry.origin {
-            Origin::File { .. } => format!("{}: ", entry.origin.place()),
-            Origin::Flag(_) => "`--set`: ".to_owned(),
-            Origin::Default | Origin::Profile(_) | Origin::Compat | Origin::Variable(_) => String::new(),
+            ValueOrigin::File { .. } => format!("{}: ", entry.origin.place()),
+            ValueOrigin::Flag(_) => "`--set`: ".to_owned(),
+            ValueOrigin::Default
+            | ValueOrigin::Profile(_)
+            | ValueOrigin::Compat
+            | ValueOrigin::Variable(_) => String::new(),
         };
         Problem { what: format!("{front}{what}"), hint: Some(hint) }
     })
 }
 
-/// The candidate most like the name, if any is like it at all.
+/// The candidate that is most similar to the name, if one is similar enough.
 pub(super) fn similar<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (candidate, likeness) = closest(name, candidates, likeness)?;
     (likeness >= ALIKE).then_some(candidate)
 }
 
-/// From here on a name is taken for a slip of the pen.
+/// From this similarity on, a name counts as a typing error.
 const ALIKE: f64 = 0.6;
 
 fn closest<T>(
@@ -57,16 +60,18 @@ fn likeness(name: &str, candidate: &&str) -> f64 {
 }
 
 /// How this source spells the path of a key.
-fn spelling(origin: &Origin) -> fn(&str) -> String {
+fn spelling(origin: &ValueOrigin) -> fn(&str) -> String {
     match origin {
-        Origin::Variable(_) => variable,
-        Origin::Default | Origin::Profile(_) | Origin::Compat | Origin::File { .. } | Origin::Flag(_) => {
-            str::to_owned
-        }
+        ValueOrigin::Variable(_) => variable,
+        ValueOrigin::Default
+        | ValueOrigin::Profile(_)
+        | ValueOrigin::Compat
+        | ValueOrigin::File { .. }
+        | ValueOrigin::Flag(_) => str::to_owned,
     }
 }
 
-fn renamed(entry: &Entry, became: Became) -> (String, String) {
+fn renamed(entry: &SettingEntry, became: Became) -> (String, String) {
     let name = &entry.name;
     match became {
         Became::Gone(reason) => (format!("`{name}` is not needed"), format!("remove it: {reason}")),
@@ -75,8 +80,8 @@ fn renamed(entry: &Entry, became: Became) -> (String, String) {
             let expected = key(path).map(|(_, key)| (key.expected)()).unwrap_or_default();
             let hint = match milliseconds(&entry.raw) {
                 Some(duration) if expected.starts_with("a duration") => match entry.origin {
-                    Origin::File { .. } => format!("write `{spelled} = \"{duration}\"`"),
-                    Origin::Flag(_) => format!("write `--set {spelled}={duration}`"),
+                    ValueOrigin::File { .. } => format!("write `{spelled} = \"{duration}\"`"),
+                    ValueOrigin::Flag(_) => format!("write `--set {spelled}={duration}`"),
                     _ => format!("write `{spelled}={duration}`"),
                 },
                 _ => format!("`{spelled}` takes {expected}"),
@@ -87,7 +92,7 @@ fn renamed(entry: &Entry, became: Became) -> (String, String) {
 }
 
 /// The old names took plain milliseconds.
-fn milliseconds(raw: &Raw) -> Option<String> {
+fn milliseconds(raw: &SettingValue) -> Option<String> {
     let milliseconds = u64::try_from(raw.number()?).ok()?;
     Some(write_duration(std::time::Duration::from_millis(milliseconds)))
 }
@@ -102,17 +107,17 @@ fn unknown_section(name: &str) -> (String, String) {
     (format!("unknown section `{name}`"), format!("the sections are {}", sections.join(", ")))
 }
 
-fn unknown(entry: &Entry) -> (String, String) {
+fn unknown(entry: &SettingEntry) -> (String, String) {
     let spell = spelling(&entry.origin);
     let what = match entry.origin {
-        Origin::Variable(_) => format!("unknown variable `{}`", entry.name),
+        ValueOrigin::Variable(_) => format!("unknown variable `{}`", entry.name),
         _ => format!("unknown key `{}`", entry.name),
     };
     let best = closest(&entry.name, KEYS.iter(), |name, key| {
-        // What all variables share says nothing about which one was meant.
+        // The common prefix of all variables must not count as similarity.
         let bare = |name: &str| name.trim_start_matches("TENURE_").to_owned();
         let (name, path) = (bare(name), bare(&spell(key.path)));
-        // Someone may know the key and forget its section.
+        // The section may be missing from the name.
         likeness(&name, &path.as_str()).max(likeness(&name, &key.split().1) * 0.99)
     });
     let hint = match best {

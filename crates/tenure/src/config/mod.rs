@@ -1,30 +1,30 @@
 //! The configuration of `tenure serve`: one table of keys, six layers.
 //!
-//! A value comes from the built-in defaults, a profile, `compat`, a file, the environment or a flag; the later
-//! wins. `keys` is the table that everything else follows: what may be written, what it is called in
-//! the environment, what errors say, what `tenure config show` prints and what `docs/configuration.md`
-//! explains. Nothing here opens a file or looks at the process: texts come in as [`Sources`].
+//! A value comes from the built-in defaults, a profile, `compat`, a file, the environment or a flag; the later one
+//! wins. The table in `keys` decides everything else: the values that may be written, their environment variables, the
+//! texts of errors, the output of `tenure config show` and `docs/configuration.md`. Nothing here opens a file or reads
+//! the environment: texts come in as [`Sources`].
 //!
-//! Read in this order: `effective` (what comes out), `keys` and `forms` (what may be written),
-//! `sources` and `backends` (where it is written), `layers` (which one wins), `checks` (what must fit together).
+//! Read in this order: `effective` (the result), `keys` and `forms` (which values may be written), `sources` and
+//! `backends` (where they are written), `layers` (which one wins), `checks` (which values must fit together).
 
-mod backends;
-mod checks;
-mod choices;
-mod compat;
 mod effective;
-mod error;
-mod forms;
 mod keys;
-mod layers;
-mod lookup;
+mod forms;
+mod choices;
 mod measures;
 mod places;
-mod profile;
-mod renamed;
-mod show;
-mod sources;
 mod units;
+mod sources;
+mod backends;
+mod layers;
+mod profile;
+mod compat;
+mod lookup;
+mod renamed;
+mod checks;
+mod error;
+mod show;
 
 #[cfg(test)]
 mod reference;
@@ -33,8 +33,8 @@ mod tests;
 
 pub use compat::Compat;
 pub use effective::{
-    Behind, Bridge, Child, Clients, Config, DataSessions, Descriptors, Durability, Exchanges, Inherited, Log,
-    LogFormat, Lowered, Offer, Speaks, Tls, Upstream,
+    Behind, Bridge, ChildConfig, Clients, Config, DataOffer, DataSessions, Descriptors, ExchangesConfig,
+    Inherited, LogConfig, LogFormat, Lowered, Speaks, Tls, UpstreamConfig, WriteDurability,
 };
 pub use error::{ConfigError, Warning};
 pub(crate) use places::public_part;

@@ -1,22 +1,22 @@
-//! Forms that name places: addresses, files, stores, hosts and origins.
+//! Forms for places: addresses, files, stores, commands, hosts and origins.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tenure_transport::http::{AllowedHosts, AllowedOrigins};
 
-use super::forms::{Form, Raw, Refusal, quoted};
+use super::forms::{SettingValue, ValueForm, ValueRefusal, quoted};
 
 /// A path to a file.
 pub(super) struct File;
 
-impl Form for File {
+impl ValueForm for File {
     type Of = PathBuf;
     fn expected() -> String {
         "the path of a file such as \"/etc/tenure/cert.pem\"".to_owned()
     }
-    fn read(raw: &Raw) -> Result<PathBuf, Refusal> {
-        raw.text().filter(|text| !text.is_empty()).map(PathBuf::from).ok_or_else(Refusal::default)
+    fn read(raw: &SettingValue) -> Result<PathBuf, ValueRefusal> {
+        raw.text().filter(|text| !text.is_empty()).map(PathBuf::from).ok_or_else(ValueRefusal::default)
     }
     fn show(value: &PathBuf) -> Option<String> {
         Some(quoted(&value.display().to_string()))
@@ -26,20 +26,22 @@ impl Form for File {
 /// An address with a port.
 pub(super) struct Address;
 
-impl Form for Address {
+impl ValueForm for Address {
     type Of = SocketAddr;
     fn expected() -> String {
         "an IP address with a port such as \"127.0.0.1:8484\"".to_owned()
     }
-    fn read(raw: &Raw) -> Result<SocketAddr, Refusal> {
+    fn read(raw: &SettingValue) -> Result<SocketAddr, ValueRefusal> {
         if let Some(port) = raw.number() {
-            return Err(Refusal::hint(format!("for this port on loopback write \"127.0.0.1:{port}\"")));
+            return Err(ValueRefusal::hint(format!("for this port on loopback write \"127.0.0.1:{port}\"")));
         }
-        let text = raw.text().ok_or_else(Refusal::default)?;
+        let text = raw.text().ok_or_else(ValueRefusal::default)?;
         text.parse().map_err(|_| match text.rsplit_once(':') {
-            Some(("", port)) => Refusal::hint(format!("for every interface write \"0.0.0.0:{port}\"")),
-            Some(("localhost", port)) => Refusal::hint(format!("for loopback write \"127.0.0.1:{port}\"")),
-            _ => Refusal::default(),
+            Some(("", port)) => ValueRefusal::hint(format!("for every interface write \"0.0.0.0:{port}\"")),
+            Some(("localhost", port)) => {
+                ValueRefusal::hint(format!("for loopback write \"127.0.0.1:{port}\""))
+            }
+            _ => ValueRefusal::default(),
         })
     }
     fn show(value: &SocketAddr) -> Option<String> {
@@ -47,19 +49,19 @@ impl Form for Address {
     }
 }
 
-/// The URL of a store: an engine, a colon, and what the engine makes of the rest.
+/// The URL of a store: an engine, a colon, and text that the engine interprets.
 pub(super) struct StoreUrl;
 
-impl Form for StoreUrl {
+impl ValueForm for StoreUrl {
     type Of = String;
     fn expected() -> String {
         "the URL of a store such as \"disk:/var/lib/tenure\" or \"memory:\"".to_owned()
     }
-    fn read(raw: &Raw) -> Result<String, Refusal> {
-        let text = raw.text().ok_or_else(Refusal::default)?;
+    fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
+        let text = raw.text().ok_or_else(ValueRefusal::default)?;
         match text.split_once(':') {
             Some((engine, _)) if !engine.is_empty() => Ok(text.to_owned()),
-            _ => Err(Refusal::hint("a store is named by its engine and a colon")),
+            _ => Err(ValueRefusal::hint("a store is named by its engine and a colon")),
         }
     }
     fn show(value: &String) -> Option<String> {
@@ -68,25 +70,25 @@ impl Form for StoreUrl {
 }
 
 /// The name of a folder among others: short, and the same on every system.
-pub(super) struct Name;
+pub(super) struct FolderName;
 
 /// The longest name. The path of a socket in that folder has an upper limit.
 const MAX_NAME: usize = 40;
 
-impl Form for Name {
+impl ValueForm for FolderName {
     type Of = String;
     fn expected() -> String {
         format!("a name of at most {MAX_NAME} letters, digits, `.`, `_` and `-`")
     }
-    fn read(raw: &Raw) -> Result<String, Refusal> {
-        let text = raw.text().ok_or_else(Refusal::default)?;
+    fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
+        let text = raw.text().ok_or_else(ValueRefusal::default)?;
         let is_plain =
             text.chars().all(|letter| letter.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&letter));
         let begins_well = text.starts_with(|letter: char| letter.is_ascii_alphanumeric());
         if is_plain && begins_well && text.len() <= MAX_NAME {
             Ok(text.to_owned())
         } else {
-            Err(Refusal::default())
+            Err(ValueRefusal::default())
         }
     }
     fn show(value: &String) -> Option<String> {
@@ -95,18 +97,18 @@ impl Form for Name {
 }
 
 /// The endpoint of a server.
-pub(super) struct Endpoint;
+pub(super) struct EndpointUrl;
 
-impl Form for Endpoint {
+impl ValueForm for EndpointUrl {
     type Of = String;
     fn expected() -> String {
         "the URL of an MCP endpoint such as \"https://mcp.example.com/mcp\"".to_owned()
     }
-    fn read(raw: &Raw) -> Result<String, Refusal> {
+    fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
         match raw.text() {
             Some(text) if text.starts_with("http://") || text.starts_with("https://") => Ok(text.to_owned()),
-            Some(_) => Err(Refusal::hint("it begins with http:// or https://")),
-            None => Err(Refusal::default()),
+            Some(_) => Err(ValueRefusal::hint("it begins with http:// or https://")),
+            None => Err(ValueRefusal::default()),
         }
     }
     fn show(value: &String) -> Option<String> {
@@ -127,30 +129,32 @@ pub(crate) fn public_part(url: &str) -> String {
     }
 }
 
-/// Headers, each with its value or where that comes from.
+/// Headers, each with its value or the source of the value.
 pub(super) struct Headers;
 
-impl Form for Headers {
+impl ValueForm for Headers {
     type Of = Vec<String>;
     fn expected() -> String {
         "a list of headers such as [\"Authorization: env:UPSTREAM_TOKEN\"]".to_owned()
     }
-    fn read(raw: &Raw) -> Result<Vec<String>, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
         let headers = match raw {
-            Raw::List(headers) => headers.clone(),
-            Raw::Untyped(text) => vec![text.clone()],
-            Raw::Text(text) => {
-                return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+            SettingValue::List(headers) => headers.clone(),
+            SettingValue::Untyped(text) => vec![text.clone()],
+            SettingValue::Text(text) => {
+                return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
             }
-            Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => return Err(Refusal::default()),
+            SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
+                return Err(ValueRefusal::default());
+            }
         };
         match headers.iter().find(|header| !header.contains(':')) {
-            Some(_) => Err(Refusal::hint("each is a name, a colon and a value")),
+            Some(_) => Err(ValueRefusal::hint("each is a name, a colon and a value")),
             None => Ok(headers),
         }
     }
     fn show(value: &Vec<String>) -> Option<String> {
-        // A value may be a secret; where it comes from is not.
+        // A value may be a secret; its source is not.
         let shown = value.iter().map(|header| match header.split_once(':') {
             Some((name, value))
                 if !value.trim().starts_with("env:") && !value.trim().starts_with("file:") =>
@@ -166,22 +170,24 @@ impl Form for Headers {
 /// Words, such as a program and its arguments.
 pub(super) struct Words;
 
-impl Form for Words {
+impl ValueForm for Words {
     type Of = Vec<String>;
     fn expected() -> String {
         "a list of words such as [\"npx\", \"-y\", \"some-mcp-server\"]".to_owned()
     }
-    fn read(raw: &Raw) -> Result<Vec<String>, Refusal> {
+    fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
         match raw {
-            Raw::List(words) => Ok(words.clone()),
-            // Without quotes: whoever needs them has a file.
-            Raw::Untyped(text) => Ok(text.split_whitespace().map(str::to_owned).collect()),
-            Raw::Text(text) => {
-                // As its author most likely means it; only they know where quotes belong.
+            SettingValue::List(words) => Ok(words.clone()),
+            // Quotes are not supported here; a file can have words with spaces.
+            SettingValue::Untyped(text) => Ok(text.split_whitespace().map(str::to_owned).collect()),
+            SettingValue::Text(text) => {
+                // A guess: only the author knows which words belong together.
                 let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
-                Err(Refusal::hint(format!("write each word by itself, in brackets: {}", list(&words))))
+                Err(ValueRefusal::hint(format!("write each word by itself, in brackets: {}", list(&words))))
             }
-            Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => Err(Refusal::default()),
+            SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
+                Err(ValueRefusal::default())
+            }
         }
     }
     fn show(value: &Vec<String>) -> Option<String> {
@@ -192,12 +198,12 @@ impl Form for Words {
 /// The hosts that are answered. Nothing listed means loopback only.
 pub(super) struct Hosts;
 
-impl Form for Hosts {
+impl ValueForm for Hosts {
     type Of = AllowedHosts;
     fn expected() -> String {
         "a list of hosts such as [\"mcp.example.com\"], or [\"*\"] for any".to_owned()
     }
-    fn read(raw: &Raw) -> Result<AllowedHosts, Refusal> {
+    fn read(raw: &SettingValue) -> Result<AllowedHosts, ValueRefusal> {
         Ok(match names(raw, &host)? {
             Names::None => AllowedHosts::Loopback,
             Names::Any => AllowedHosts::Any,
@@ -216,12 +222,12 @@ impl Form for Hosts {
 /// The origins that are answered. Nothing listed means loopback only.
 pub(super) struct Origins;
 
-impl Form for Origins {
+impl ValueForm for Origins {
     type Of = AllowedOrigins;
     fn expected() -> String {
         "a list of origins such as [\"https://app.example.com\"], or [\"*\"] for any".to_owned()
     }
-    fn read(raw: &Raw) -> Result<AllowedOrigins, Refusal> {
+    fn read(raw: &SettingValue) -> Result<AllowedOrigins, ValueRefusal> {
         Ok(match names(raw, &origin)? {
             Names::None => AllowedOrigins::Loopback,
             Names::Any => AllowedOrigins::Any,
@@ -244,26 +250,33 @@ enum Names {
 }
 
 /// Reads a list; `check` refuses a name that could never match a header.
-fn names(raw: &Raw, check: &dyn Fn(&str) -> Result<(), Refusal>) -> Result<Names, Refusal> {
+fn names(
+    raw: &SettingValue,
+    check: &dyn Fn(&str) -> Result<(), ValueRefusal>,
+) -> Result<Names, ValueRefusal> {
     let names = match raw {
-        Raw::List(names) => names.clone(),
+        SettingValue::List(names) => names.clone(),
         // No host and no origin has a quote in it, but a list copied from a file has.
-        Raw::Untyped(text) if text.contains('"') => {
-            return Err(Refusal::hint(
+        SettingValue::Untyped(text) if text.contains('"') => {
+            return Err(ValueRefusal::hint(
                 "outside a file, write the names with commas between them, without quotes",
             ));
         }
-        Raw::Untyped(text) => {
+        SettingValue::Untyped(text) => {
             text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
         }
-        Raw::Text(text) => return Err(Refusal::hint(format!("write it in brackets: [{}]", quoted(text)))),
-        Raw::Number(_) | Raw::Flag(_) | Raw::Table | Raw::Other => return Err(Refusal::default()),
+        SettingValue::Text(text) => {
+            return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
+        }
+        SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
+            return Err(ValueRefusal::default());
+        }
     };
     match &names[..] {
         [] => Ok(Names::None),
         [name] if name == "*" => Ok(Names::Any),
         _ if names.iter().any(|name| name == "*") => {
-            Err(Refusal::hint("`*` stands for all, so it stands alone"))
+            Err(ValueRefusal::hint("`*` stands for all, so it stands alone"))
         }
         _ => {
             names.iter().try_for_each(|name| check(name))?;
@@ -272,8 +285,8 @@ fn names(raw: &Raw, check: &dyn Fn(&str) -> Result<(), Refusal>) -> Result<Names
     }
 }
 
-fn host(name: &str) -> Result<(), Refusal> {
-    let hint = |problem: &str| Err(Refusal::hint(format!("{} {problem}", quoted(name))));
+fn host(name: &str) -> Result<(), ValueRefusal> {
+    let hint = |problem: &str| Err(ValueRefusal::hint(format!("{} {problem}", quoted(name))));
     match name {
         _ if name.contains("://") => hint("is a URL; write its host only"),
         _ if name.contains('*') => hint("is a pattern; write every host in full"),
@@ -286,8 +299,8 @@ fn host(name: &str) -> Result<(), Refusal> {
     }
 }
 
-fn origin(name: &str) -> Result<(), Refusal> {
-    let hint = |problem: &str| Err(Refusal::hint(format!("{} {problem}", quoted(name))));
+fn origin(name: &str) -> Result<(), ValueRefusal> {
+    let hint = |problem: &str| Err(ValueRefusal::hint(format!("{} {problem}", quoted(name))));
     match name.split_once("://") {
         None => hint("has no scheme; write it as a browser does, such as \"https://app.example.com\""),
         Some(_) if name.contains('*') => hint("is a pattern; write every origin in full"),

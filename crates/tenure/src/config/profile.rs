@@ -51,7 +51,7 @@ impl Profile {
                 ("session.idle_ttl", "5m"),
                 ("session.dormant_after", "30s"),
             ],
-            // An agent that comes back after hours has to find what it missed.
+            // An agent that comes back after hours has to find the events that it missed.
             Self::LongRunning => &[
                 ("store", "disk:"),
                 ("durability", "os"),

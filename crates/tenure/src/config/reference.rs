@@ -2,7 +2,7 @@
 //!
 //! Only tests use it: they fail when the files and the table differ, and update the files when asked.
 
-use super::keys::{Draft, KEYS, Key, SECTIONS, key, variable};
+use super::keys::{ConfigKey, Draft, KEYS, SECTIONS, key, variable};
 use super::profile::Profile;
 use super::renamed::{Became, RENAMED};
 
@@ -158,8 +158,8 @@ pub(super) fn example() -> String {
     text
 }
 
-/// What to show for a key that has no default.
-fn example_of(key: &Key) -> &'static str {
+/// The example for a key that has no default.
+fn example_of(key: &ConfigKey) -> &'static str {
     match key.path {
         "profile" => "\"single_node\"",
         "name" => "\"notes\"",
@@ -179,15 +179,15 @@ fn example_of(key: &Key) -> &'static str {
     }
 }
 
-fn keys_of(section: &str) -> impl Iterator<Item = &'static Key> {
+fn keys_of(section: &str) -> impl Iterator<Item = &'static ConfigKey> {
     KEYS.iter().filter(move |key| key.split().0 == section)
 }
 
-fn default(key: &Key) -> Option<String> {
+fn default(key: &ConfigKey) -> Option<String> {
     (key.show)(&Draft::default())
 }
 
-fn doc(key: &Key) -> &'static str {
+fn doc(key: &ConfigKey) -> &'static str {
     key.doc.trim()
 }
 

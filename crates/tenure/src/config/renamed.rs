@@ -1,8 +1,9 @@
-//! Names that other documents and earlier versions use, and what became of them.
+//! Names of settings in other documents and earlier versions, and their present names.
 //!
-//! A setting that moved must fail with its new name: to ignore it would run with a value nobody chose.
+//! A renamed setting must fail with its new name: if it were ignored, the server would run with a value that the
+//! operator did not choose.
 
-/// What became of a name.
+/// What replaces an old name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Became {
     /// It is called this now.
@@ -16,7 +17,7 @@ const BY_DEADLINE: &str =
 const BY_STORE: &str = "what several nodes share is chosen by `store`";
 const BY_ENGINE: &str = "the engine named by `store` arranges its own files and tables";
 
-/// Old names, with what became of each.
+/// Old names, with what replaces each.
 pub(super) const RENAMED: &[(&str, Became)] = &[
     ("session_timeout_ms", Became::Key("session.idle_ttl")),
     ("session_timeout", Became::Key("session.idle_ttl")),

@@ -1,9 +1,9 @@
-//! The configuration in force as TOML, with where each value comes from.
+//! The configuration in force as TOML, with the source of each value.
 
 use super::keys::{KEYS, SECTIONS};
 use super::layers::Layered;
 
-/// Writes every key; what is written loads to the same configuration.
+/// Writes every key. Loading the text gives the same configuration again.
 pub(super) fn show(layered: &Layered) -> String {
     let mut text =
         String::from("# The configuration in force. Each value is followed by where it comes from.\n");

@@ -1,6 +1,6 @@
 //! Where values are written: a file, the environment, flags.
 //!
-//! Each source becomes a list of [`Entry`]s; whether a name is known is decided in `lookup`.
+//! Each source becomes a list of [`SettingEntry`]s; whether a name is known is decided in `lookup`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::backends::Table;
 use super::error::Problem;
-use super::forms::Raw;
+use super::forms::SettingValue;
 use super::keys::{SECTIONS, key};
 use super::profile::Profile;
 
-/// What the caller found: texts, not yet read.
+/// The texts of all sources, not yet parsed.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The configuration file: its path, for messages, and its text.
@@ -23,13 +23,13 @@ pub struct Sources {
     pub env: Vec<(String, String)>,
     /// Flags as the path of a key and a value.
     pub flags: Vec<(String, String)>,
-    /// The command after `--`, if there is one. It is served, whatever else names a server.
+    /// The command after `--`, if there is one. It wins over every other configured server.
     pub command: Vec<String>,
 }
 
 /// Where a value comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Origin {
+pub(super) enum ValueOrigin {
     Default,
     Profile(Profile),
     /// The switch for clients of earlier designs.
@@ -44,17 +44,17 @@ pub(super) enum Origin {
 
 /// A name with a value, as one source has it.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct SettingEntry {
     /// The name as it was written: a path, or a variable.
     pub(super) name: String,
-    pub(super) raw: Raw,
+    pub(super) raw: SettingValue,
     /// The value as it was written, for messages.
     pub(super) found: String,
-    pub(super) origin: Origin,
+    pub(super) origin: ValueOrigin,
 }
 
-impl Origin {
-    /// Where to look, in few words.
+impl ValueOrigin {
+    /// The place in few words, for messages.
     pub(super) fn place(&self) -> String {
         match self {
             Self::Default => "default".to_owned(),
@@ -65,7 +65,7 @@ impl Origin {
         }
     }
 
-    /// The subject of a message about a key: with file and line, or by the name it has there.
+    /// The subject of a message about a key: its path with file and line, or the name of its variable or flag.
     pub(super) fn subject(&self, path: &str) -> String {
         match self {
             Self::Default | Self::Profile(_) | Self::Compat => format!("`{path}`"),
@@ -75,7 +75,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
             Self::Default | Self::Profile(_) | Self::Compat => "",
@@ -88,7 +88,7 @@ impl fmt::Display for Origin {
 }
 
 /// The entries of a file, in the order of its lines, and its `[[backend]]` tables.
-pub(super) fn file(path: &Path, text: &str) -> Result<(Vec<Entry>, Vec<Table>), Problem> {
+pub(super) fn file(path: &Path, text: &str) -> Result<(Vec<SettingEntry>, Vec<Table>), Problem> {
     let path = path.display().to_string();
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_at(text, span.start));
@@ -101,9 +101,9 @@ pub(super) fn file(path: &Path, text: &str) -> Result<(Vec<Entry>, Vec<Table>), 
     Ok((walk.entries, walk.backends))
 }
 
-fn sort(entries: &mut [Entry]) {
+fn sort(entries: &mut [SettingEntry]) {
     entries.sort_by_key(|entry| match entry.origin {
-        Origin::File { line, .. } => line,
+        ValueOrigin::File { line, .. } => line,
         _ => 0,
     });
 }
@@ -111,7 +111,7 @@ fn sort(entries: &mut [Entry]) {
 struct Walk<'a> {
     path: &'a str,
     text: &'a str,
-    entries: Vec<Entry>,
+    entries: Vec<SettingEntry>,
     backends: Vec<Table>,
 }
 
@@ -119,7 +119,7 @@ impl Walk<'_> {
     fn table(&mut self, table: &DeTable<'_>, section: &str) {
         for (name, value) in table {
             let line = line_at(self.text, name.span().start);
-            // A quoted name may have a dot in it, and must not pass for a path.
+            // A quoted name may contain a dot and must not be read as a path.
             let name = if name.get_ref().contains('.') {
                 format!("{:?}", name.get_ref())
             } else {
@@ -128,7 +128,7 @@ impl Walk<'_> {
             let name = if section.is_empty() { name } else { format!("{section}.{name}") };
             if let DeValue::Table(inner) = value.get_ref()
                 && key(&name).is_none()
-                // An unknown section is told of by its keys, or by itself if it has none.
+                // An unknown section is reported by its keys, or by itself if it is empty.
                 && (is_section(&name) || !inner.is_empty())
             {
                 self.table(inner, &name);
@@ -137,13 +137,13 @@ impl Walk<'_> {
             if name == "backend" && self.backends_of(value.get_ref()) {
                 continue;
             }
-            let origin = Origin::File { path: self.path.to_owned(), line };
+            let origin = ValueOrigin::File { path: self.path.to_owned(), line };
             let (raw, found) = (raw(value.get_ref()), self.found(value));
-            self.entries.push(Entry { name, raw, found, origin });
+            self.entries.push(SettingEntry { name, raw, found, origin });
         }
     }
 
-    /// Takes an array of tables; false if it is none.
+    /// Reads an array of tables; false if the value is something else.
     fn backends_of(&mut self, value: &DeValue<'_>) -> bool {
         let DeValue::Array(tables) = value else { return false };
         let tables = tables.iter().map(|table| match table.get_ref() {
@@ -156,7 +156,7 @@ impl Walk<'_> {
             self.table(table, "");
             let mut entries = std::mem::replace(&mut self.entries, before);
             sort(&mut entries);
-            let origin = Origin::File { path: self.path.to_owned(), line: line_at(self.text, start) };
+            let origin = ValueOrigin::File { path: self.path.to_owned(), line: line_at(self.text, start) };
             self.backends.push(Table { entries, origin });
         }
         true
@@ -170,55 +170,54 @@ impl Walk<'_> {
     }
 }
 
-fn raw(value: &DeValue<'_>) -> Raw {
+fn raw(value: &DeValue<'_>) -> SettingValue {
     match value {
-        DeValue::String(text) => Raw::Text(text.to_string()),
-        DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).map_or(Raw::Other, Raw::Number)
-        }
-        DeValue::Boolean(flag) => Raw::Flag(*flag),
+        DeValue::String(text) => SettingValue::Text(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or(SettingValue::Other, SettingValue::Number),
+        DeValue::Boolean(flag) => SettingValue::Flag(*flag),
         DeValue::Array(items) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<_>>>().map_or(Raw::Other, Raw::List)
+            texts.collect::<Option<Vec<_>>>().map_or(SettingValue::Other, SettingValue::List)
         }
-        DeValue::Table(_) => Raw::Table,
-        DeValue::Float(_) | DeValue::Datetime(_) => Raw::Other,
+        DeValue::Table(_) => SettingValue::Table,
+        DeValue::Float(_) | DeValue::Datetime(_) => SettingValue::Other,
     }
 }
 
-/// Variables that stand for flags of commands and are no settings: the file itself, and the jar of client commands,
-/// which a server that such a command starts gets to see too.
+/// Variables for flags of commands, which are not settings: the configuration file, and the jar of client commands. A
+/// server that such a command starts inherits the latter.
 const COMMANDS: [&str; 2] = ["TENURE_CONFIG", "TENURE_JAR"];
 
 /// The entries of the environment. An empty variable counts as not set.
-pub(super) fn environment(variables: &[(String, String)]) -> Vec<Entry> {
+pub(super) fn environment(variables: &[(String, String)]) -> Vec<SettingEntry> {
     let mut entries: Vec<_> = variables
         .iter()
         .filter(|(name, value)| name.starts_with("TENURE_") && !value.is_empty())
         .filter(|(name, value)| !COMMANDS.contains(&&**name) && !is_service_link(name, value))
-        .map(|(name, value)| untyped(name, value, Origin::Variable(name.clone())))
+        .map(|(name, value)| untyped(name, value, ValueOrigin::Variable(name.clone())))
         .collect();
-    // The environment has no order of its own; messages and tests want one.
+    // The environment has no order; messages and tests need one.
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     entries
 }
 
 /// The entries of the command line.
-pub(super) fn flags(flags: &[(String, String)]) -> Vec<Entry> {
+pub(super) fn flags(flags: &[(String, String)]) -> Vec<SettingEntry> {
     let name = |path: &str| match key(path).and_then(|(_, key)| key.flag()) {
         Some(flag) => flag.to_owned(),
         None => format!("--set {path}"),
     };
-    flags.iter().map(|(path, value)| untyped(path, value, Origin::Flag(name(path)))).collect()
+    flags.iter().map(|(path, value)| untyped(path, value, ValueOrigin::Flag(name(path)))).collect()
 }
 
-fn untyped(name: &str, value: &str, origin: Origin) -> Entry {
+fn untyped(name: &str, value: &str, origin: ValueOrigin) -> SettingEntry {
     let value = value.trim();
     let found = shorten(&format!("{value:?}"));
-    Entry { name: name.to_owned(), raw: Raw::Untyped(value.to_owned()), found, origin }
+    SettingEntry { name: name.to_owned(), raw: SettingValue::Untyped(value.to_owned()), found, origin }
 }
 
-/// Whether Kubernetes made this variable, as it does in every pod for a service called `tenure…`.
+/// Whether Kubernetes made this variable: it does so in every pod for a service called `tenure…`.
 fn is_service_link(name: &str, value: &str) -> bool {
     let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
     name.ends_with("_SERVICE_HOST")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest duration that is accepted; far enough away that no sum of times overflows.
+/// The longest duration that is accepted; short enough that no sum of times overflows.
 pub(super) const LONGEST: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
 /// The largest size that is accepted.
@@ -21,7 +21,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
         let (number, after) = split_number(rest)?;
         let end = after.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(after.len());
         let (unit, next) = after.split_at(end);
-        // The iterator only moves on: that keeps the order and allows no unit twice.
+        // The iterator only moves forward, so units have to be in order and none can occur twice.
         let (_, factor) = units.find(|(name, _)| *name == unit)?;
         milliseconds = milliseconds.checked_add(number.checked_mul(*factor)?)?;
         rest = next.trim_start();

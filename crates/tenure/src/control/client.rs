@@ -1,7 +1,7 @@
 //! Asks a running server, on its control socket.
 //!
-//! A connection per request: they cost nothing here, and none is left half used. That a socket answers means that
-//! a server has the store open; one that a killed process left refuses.
+//! Each request has its own connection: that is cheap here, and no connection is left half used. If the socket accepts
+//! a connection, a server has the store open; the socket of a killed process refuses.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,29 @@ use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tenure_session::SessionKey;
-use tenure_session::session::{Changes, Existing, Settings};
+use tenure_session::session::{Changes, Existing};
+use tenure_session::settings::Settings;
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
 use super::data::DataClient;
 use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
 use crate::failure::Failure;
-use crate::operator::{Calls, Detail, LoopView, Page, Prefix, Revoked, Saved, UsageRow, key_text};
-use crate::wire::{BackedUp, Stage};
+use crate::operator::{CallList, Detail, LoopView, Prefix, Revoked, Saved, SessionRows, UsageRow, key_text};
+use crate::wire::{BackedUp, ByteProgress};
 
 /// How long the server may take for anything but a backup.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// A running server.
+/// A running server, as a command reaches it.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ControlClient {
     socket: PathBuf,
     tasks: TaskTracker,
 }
 
-impl Client {
-    /// Finds the server that has a store open; nothing if none answers.
+impl ControlClient {
+    /// The server that has the store in this folder open; `None` if no server answers.
     pub(crate) async fn find(folder: &Path) -> Option<Self> {
         let client = Self { socket: path(folder), tasks: TaskTracker::new() };
         client.connect().await.ok().map(|_| client)
@@ -48,19 +49,19 @@ impl Client {
         client.connect().await.map(|_| client)
     }
 
-    /// The process of the server, if the system tells.
+    /// The process id of the server, if the system tells it.
     pub(crate) async fn pid(&self) -> Option<i32> {
         self.connect().await.ok()?.peer_cred().ok()?.pid()
     }
 
     /// See [`Operator::page`](crate::operator::Operator::page).
-    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
+    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<SessionRows, Failure> {
         let after = after.map(|key| format!("&after={}", key_text(&key))).unwrap_or_default();
         self.get(&format!("/sessions?limit={limit}{after}")).await
     }
 
     /// See [`Operator::matching`](crate::operator::Operator::matching).
-    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page, Failure> {
+    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<SessionRows, Failure> {
         self.get(&format!("/sessions?limit={limit}&prefix={}", prefix.digits())).await
     }
 
@@ -99,20 +100,20 @@ impl Client {
     pub(crate) async fn backup(
         &self,
         to: &Path,
-        mut progress: impl FnMut(Stage),
+        mut progress: impl FnMut(ByteProgress),
     ) -> Result<BackedUp, Failure> {
         let order = serde_json::to_vec(&BackupOrder { to: to.to_owned() })
             .map_err(|error| Failure::new(format!("cannot name `{}`", to.display())).caused_by(error))?;
         let mut body = self.send(Method::POST, "/backup", order.into()).await?.into_body();
         let mut read = Vec::new();
-        // No deadline: however long it takes, a server that ends closes the connection.
+        // No deadline: a backup may take long, and a server that ends closes the connection.
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| lost().caused_by(error))?;
             read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
             while let Some(end) = read.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = read.drain(..=end).collect();
                 match decode(&line)? {
-                    BackupLine::Progress { done, of } => progress(Stage { done, of }),
+                    BackupLine::Progress { done, of } => progress(ByteProgress { done, of }),
                     BackupLine::Complete { sessions, data_sessions } => {
                         return Ok(BackedUp { sessions, data_sessions });
                     }
@@ -149,16 +150,16 @@ impl Client {
     }
 
     /// See [`Operator::calls`](crate::operator::Operator::calls).
-    pub(crate) async fn calls(&self) -> Result<Calls, Failure> {
+    pub(crate) async fn calls(&self) -> Result<CallList, Failure> {
         self.get("/calls").await
     }
 
-    /// See [`Operator::loops`](crate::operator::Operator::loops). Nothing of a server that does not know them.
+    /// See [`Operator::loops`](crate::operator::Operator::loops). Empty for a server of a version without this route.
     pub(crate) async fn loops(&self) -> Vec<LoopView> {
         self.get("/loops").await.unwrap_or_default()
     }
 
-    /// What is about data sessions.
+    /// The requests about data sessions.
     pub(crate) fn data(&self) -> DataClient<'_> {
         DataClient(self)
     }
@@ -183,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; an answer that is none becomes the failure that it tells of.
+    /// Sends a request. A response with another status than 200 becomes a failure.
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
         let request = request(method, path)
             .body(Full::new(body))
@@ -201,7 +202,7 @@ impl Client {
         let stream = self.connect().await.map_err(|error| lost().caused_by(error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost().caused_by(error))?;
-        // What goes wrong with the connection is told to the task that waits for the answer.
+        // The task that waits for the answer gets the errors of the connection.
         self.tasks.spawn(async move { drop(connection.with_upgrades().await) });
         sender.send_request(request).await.map_err(|error| lost().caused_by(error))
     }

@@ -1,7 +1,7 @@
-//! A response body of JSON lines that come one by one while something is under way.
+//! A response body of JSON lines about the progress of some work.
 //!
-//! The body drives the work that makes the lines, so that no task is left when the connection is gone. The queue
-//! is short: what does not fit is left out, except the last line.
+//! The body polls the work that makes the lines, so that no task is left when the connection is gone. The queue is
+//! short: lines that do not fit are dropped, except the last one.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,16 +17,16 @@ use tokio::sync::mpsc;
 const QUEUE: usize = 16;
 
 /// The body; ends with the work.
-pub(super) struct Lines {
+pub(super) struct LineBody {
     lines: mpsc::Receiver<Bytes>,
     work: Option<BoxFuture<()>>,
 }
 
-/// Where lines are put.
+/// Puts lines into the queue.
 #[derive(Clone)]
 pub(super) struct LineSender(mpsc::Sender<Bytes>);
 
-impl Lines {
+impl LineBody {
     /// The lines that some work makes.
     pub(super) fn of<F: Future<Output = ()> + Send + 'static>(work: impl FnOnce(LineSender) -> F) -> Self {
         let (sender, lines) = mpsc::channel(QUEUE);
@@ -37,11 +37,11 @@ impl Lines {
 impl LineSender {
     /// Sends a line unless too many are waiting already.
     pub(super) fn offer(&self, line: &impl Serialize) {
-        // Only how far something is gets lost, and the next line says it again.
+        // Only progress is lost, and the next line is newer.
         drop(self.0.try_send(encode(line)));
     }
 
-    /// Sends a line, and waits for room. If nobody reads any more, nobody has to know.
+    /// Sends a line, and waits for room in the queue. If the reader is gone, the line is dropped.
     pub(super) async fn send(&self, line: &impl Serialize) {
         drop(self.0.send(encode(line)).await);
     }
@@ -53,7 +53,7 @@ fn encode(line: &impl Serialize) -> Bytes {
     bytes.into()
 }
 
-impl Body for Lines {
+impl Body for LineBody {
     type Data = Bytes;
     type Error = Infallible;
 

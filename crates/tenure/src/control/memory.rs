@@ -1,27 +1,27 @@
-//! The control sockets of servers that keep their sessions in memory: named by server and process, in a folder for this
-//! user alone. There may be several of the same server, and each is gone with its process.
+//! The control sockets of servers that keep their sessions in memory. Their names are made of server and process id,
+//! and they are in a folder that only this user may open. One server may run in several processes.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 
-use super::Client;
+use super::ControlClient;
 use crate::config::Config;
 use crate::stores;
 
-/// A server in whose memory sessions are.
+/// A running server that keeps its sessions in memory.
 #[derive(Debug)]
 pub(crate) struct MemoryServer {
     /// What `--name` calls it.
     pub(crate) name: String,
-    pub(crate) client: Client,
+    pub(crate) client: ControlClient,
 }
 
-/// The path for the socket of this process; nothing if the user has no folder for it.
+/// The path of this process's socket; `None` if the user has no folder for it.
 pub(crate) fn memory_socket(config: &Config) -> Option<PathBuf> {
     let folder = stores::running_folder()?;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-    // One that was there may let others in.
+    // An existing folder may have been open to other users.
     let made = made.and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(0o700)));
     if let Err(error) = made {
         tracing::debug!(folder = %folder.display(), %error, "no folder for a control socket");
@@ -30,7 +30,7 @@ pub(crate) fn memory_socket(config: &Config) -> Option<PathBuf> {
     Some(folder.join(format!("{}-{}.sock", stores::server_name(config), std::process::id())))
 }
 
-/// The servers that run and keep their sessions in memory. What a killed one left is cleared away.
+/// The running servers that keep their sessions in memory. Removes the sockets of killed ones.
 pub(crate) async fn memory_servers() -> Vec<MemoryServer> {
     let mut servers = Vec::new();
     let entries = stores::running_folder().and_then(|folder| std::fs::read_dir(folder).ok());
@@ -40,10 +40,10 @@ pub(crate) async fn memory_servers() -> Vec<MemoryServer> {
         if path.extension().is_none_or(|extension| extension != "sock") {
             continue;
         }
-        match Client::at(path.clone()).await {
+        match ControlClient::at(path.clone()).await {
             Ok(client) => servers.push(MemoryServer { name, client }),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                tracing::debug!(socket = %path.display(), "its server was killed; cleared away");
+                tracing::debug!(socket = %path.display(), "removed the socket of a killed server");
                 let _ = std::fs::remove_file(&path);
             }
             Err(error) => tracing::debug!(socket = %path.display(), %error, "no server there"),
@@ -54,7 +54,7 @@ pub(crate) async fn memory_servers() -> Vec<MemoryServer> {
 }
 
 impl MemoryServer {
-    /// Whether this is the one that a person means: by its whole name, or without the number of its process.
+    /// Whether a person means this server: by its whole name, or by the name without the process id.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         self.name == name || self.name.rsplit_once('-').is_some_and(|(server, _)| server == name)
     }

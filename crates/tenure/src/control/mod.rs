@@ -1,28 +1,28 @@
 //! The control socket: how commands reach the store of a running server.
 //!
-//! A server on a disk store listens on a unix socket in the store's folder, which only its own user may open; one that
-//! keeps its sessions in memory has it in the user's folder for what runs (`memory`). It speaks HTTP/1 with JSON: what [`Operator`](crate::operator::Operator) does, one route each. A command that finds
-//! the store in use asks there instead. The socket is no part of what clients see, and a server that cannot make
-//! it serves all the same.
+//! A server with a disk store listens on a unix socket in the store's folder, which only its own user may open. A
+//! server that keeps its sessions in memory has the socket in the user's runtime folder (`memory`). The socket speaks
+//! HTTP/1 with JSON, one route for each method of [`Operator`](crate::operator::Operator). A command that finds the
+//! store in use asks there instead. Clients never see the socket, and a server that cannot create it serves without it.
 //!
-//! Read in this order: `server` (the socket), `routes` (what can be asked), `lines` (answers that take a while),
-//! `client` (who asks), `data` (both ends of what is about data sessions), `take_over` (both ends of how a process
-//! follows another), `passing` (sockets on their way from one to the other).
+//! Read in this order: `server` (the socket), `routes` (the requests), `lines` (answers that take a while), `client`
+//! (the command's side), `data` (both sides for data sessions), `take_over` (both sides when a process replaces
+//! another), `passing` (sockets that are passed between the two), `memory` (servers without a disk store).
 
+mod server;
+mod routes;
+mod lines;
 mod client;
 mod data;
-mod lines;
-mod memory;
-mod passing;
-mod routes;
-mod server;
 mod take_over;
+mod passing;
+mod memory;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use client::Client;
+pub(crate) use client::ControlClient;
 pub(crate) use memory::{memory_servers, memory_socket};
 pub(crate) use server::Control;
 pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
@@ -37,7 +37,7 @@ pub(crate) fn path(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-/// What a backup is asked for.
+/// The request for a backup.
 #[derive(Serialize, Deserialize, Debug)]
 struct BackupOrder {
     /// Absolute: the server may run in another folder than the command.
@@ -48,9 +48,9 @@ struct BackupOrder {
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "snake_case")]
 enum BackupLine {
-    /// So many bytes of so many.
+    /// Bytes that are copied, of all bytes.
     Progress { done: u64, of: u64 },
-    /// It is complete, with so many of each.
+    /// It is complete and contains this many of each.
     Complete {
         sessions: u64,
         #[serde(default)]

@@ -1,7 +1,7 @@
-//! Sockets on their way from one process to the next, over the control socket.
+//! Passes sockets from one process to the next, over the control socket.
 //!
-//! A connection is said as a line with the number of bytes that were read of its next request, followed by those bytes.
-//! The descriptor is attached to the line (`SCM_RIGHTS`), so that it comes no later than the line itself.
+//! A connection is a line with the number of bytes that were already read of its next request, followed by those bytes.
+//! The descriptor is attached to the line (`SCM_RIGHTS`), so that it arrives no later than the line itself.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,26 +16,26 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
 };
-use tenure_transport::serve::Kept;
+use tenure_transport::serve::KeptConnection;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
 use super::take_over::RELEASED;
 
-/// In front of the number of bytes.
+/// The beginning of a connection's line; the number of bytes follows.
 const CONNECTION: &str = "connection ";
 
-/// The longest line, and the most bytes that can have been read of a request: more than any head may have.
+/// The longest line, and the most bytes that can have been read of a request: more than a head may have.
 const MAX_LINE: usize = 64;
 const MAX_READ: usize = 16 << 20;
 
-/// Between two tries when too many descriptors are on their way.
+/// The pause between two attempts when too many descriptors are in flight.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Bytes that are read at once.
+/// The most bytes of one read.
 const PIECE: usize = 8 << 10;
 
-/// Says a line with a descriptor attached.
+/// Sends a line with a descriptor attached.
 pub(super) async fn send_fd(stream: &UnixStream, line: &[u8], fd: &impl AsFd) -> io::Result<()> {
     let sent = stream
         .async_io(Interest::WRITABLE, || {
@@ -50,11 +50,11 @@ pub(super) async fn send_fd(stream: &UnixStream, line: &[u8], fd: &impl AsFd) ->
 }
 
 /// Passes a connection on. The caller bounds how long that may take.
-pub(super) async fn send_kept(stream: &mut UnixStream, kept: &Kept) -> io::Result<()> {
+pub(super) async fn send_kept(stream: &mut UnixStream, kept: &KeptConnection) -> io::Result<()> {
     let line = format!("{CONNECTION}{}\n", kept.read.len());
     loop {
         match send_fd(stream, line.as_bytes(), &kept.stream).await {
-            // The kernel bounds how many are on their way; the other process takes them off it.
+            // The kernel bounds the number of descriptors in flight; it falls as the other process receives them.
             Err(error) if error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error()) => {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -64,7 +64,7 @@ pub(super) async fn send_kept(stream: &mut UnixStream, kept: &Kept) -> io::Resul
     stream.write_all(&kept.read).await
 }
 
-/// Waits for this line, and the descriptor that comes with it.
+/// Waits for this line and its descriptor.
 pub(super) async fn receive_one(stream: &UnixStream, line: &[u8]) -> io::Result<OwnedFd> {
     let mut said = vec![0; line.len()];
     let (read, fd) = receive(stream, &mut said).await?;
@@ -77,7 +77,7 @@ async fn receive(stream: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Opt
         .async_io(Interest::READABLE, || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            // Our children must not inherit it.
+            // Child processes must not inherit it.
             let flags = RecvFlags::CMSG_CLOEXEC;
             let read = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(into)], &mut control, flags)?;
             let fds = control.drain().filter_map(|message| match message {
@@ -89,18 +89,18 @@ async fn receive(stream: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Opt
         .await
 }
 
-/// What comes from a process that is taken over.
+/// Reads what the process that is taken over sends.
 pub(super) struct Arrivals {
     stream: UnixStream,
     read: BytesMut,
-    /// Of the lines that were read, in their order.
+    /// The descriptors of the lines in `read`, in the same order.
     fds: VecDeque<OwnedFd>,
 }
 
-/// One of them.
+/// One message of that process.
 pub(super) enum Arrived {
     /// A connection to go on with.
-    Kept(Kept),
+    Kept(KeptConnection),
     /// The store is closed.
     Released,
     /// The process is gone.
@@ -149,8 +149,9 @@ impl Arrivals {
         }
         self.read.advance(end + 1);
         let read: Bytes = self.read.split_to(count).freeze();
-        // Without one this process has as many open as it may. Which of them is missing cannot be told.
+        // Without a descriptor this process has reached its limit of open files. Which connection is missing is
+        // unknown.
         let fd = self.fds.pop_front().ok_or_else(|| io::Error::other("a connection did not come"))?;
-        Ok(Some(Arrived::Kept(Kept { stream: TcpStream::from(fd), read })))
+        Ok(Some(Arrived::Kept(KeptConnection { stream: TcpStream::from(fd), read })))
     }
 }

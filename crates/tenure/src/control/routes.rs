@@ -1,7 +1,7 @@
-//! What can be asked on the control socket, and how an answer looks.
+//! The routes of the control socket, and the form of its answers.
 //!
-//! An answer is JSON with status 200; what cannot be done is 422 with the failure that the command prints as it
-//! is. 404 and 405 mean that command and server are of different versions.
+//! An answer is JSON with status 200. A request that fails gets 422 with the failure, which the command prints as it
+//! is. 404 and 405 mean that command and server have different versions.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use tenure_session::session::Existing;
 
-use super::lines::Lines;
+use super::lines::LineBody;
 use super::{BASE, BackupLine, BackupOrder, HandOver, data, take_over};
 use crate::failure::Failure;
 use crate::operator::{MAX_LINE_BYTES, Operator, Prefix, Saved, parse_key};
-use crate::wire::{BackedUp, Stage};
+use crate::wire::{BackedUp, ByteProgress};
 
 /// How long a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
-/// Rows of a page that does not say how many it wants.
+/// Rows of a page if the request has no limit.
 pub(super) const ROWS: usize = 100;
 
-pub(super) type Answer = Response<Either<Full<Bytes>, Lines>>;
+pub(super) type ControlAnswer = Response<Either<Full<Bytes>, LineBody>>;
 
 /// Answers one request.
 pub(super) async fn answer(
     operator: Operator,
     hand_over: Option<HandOver>,
     request: Request<Incoming>,
-) -> Result<Answer, Infallible> {
+) -> Result<ControlAnswer, Infallible> {
     let path = request.uri().path().strip_prefix(BASE);
     if let (Some(take_over::PATH), &Method::POST, Some(hand_over)) = (path, request.method(), &hand_over) {
         return Ok(hand_over.answer(request));
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     Ok(answer.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure)))
 }
 
-async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer, Failure> {
+async fn route(operator: Operator, request: Request<Incoming>) -> Result<ControlAnswer, Failure> {
     let (head, body) = request.into_parts();
     let query = Query(head.uri.query().unwrap_or_default());
     let Some(path) = head.uri.path().strip_prefix(BASE) else { return Ok(unknown()) };
@@ -92,11 +92,11 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Answer,
     }
 }
 
-/// Starts a backup, and tells how far it is. If nobody listens any more it goes on to its end all the same.
-fn backup(operator: Operator, order: BackupOrder) -> Answer {
-    let lines = Lines::of(|sender| async move {
+/// Starts a backup and reports its progress. The backup goes on to its end even if the command is gone.
+fn backup(operator: Operator, order: BackupOrder) -> ControlAnswer {
+    let lines = LineBody::of(|sender| async move {
         let told = sender.clone();
-        let progress = move |stage: Stage| {
+        let progress = move |stage: ByteProgress| {
             told.offer(&BackupLine::Progress { done: stage.done, of: stage.of });
         };
         let line = match operator.backup(&order.to, progress).await {
@@ -132,22 +132,22 @@ pub(super) fn bad(what: &str) -> Failure {
     Failure::new(format!("the server expected {what} and got something else"))
 }
 
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> ControlAnswer {
     let body = serde_json::to_vec(value).expect("an answer has a JSON form");
     let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response
 }
 
-pub(super) fn refused(status: StatusCode) -> Answer {
+pub(super) fn refused(status: StatusCode) -> ControlAnswer {
     json(status, &Failure::new("the server does not know this request"))
 }
 
-fn unknown() -> Answer {
+fn unknown() -> ControlAnswer {
     refused(StatusCode::NOT_FOUND)
 }
 
-/// The part of a URL after the question mark. All values are digits or words, so none is escaped.
+/// The query of a URL. All values are digits or words, so none is escaped.
 pub(super) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {

@@ -1,7 +1,7 @@
-//! The socket itself: made, guarded, served, and gone when the server stops.
+//! The control socket: bound, guarded, served, and removed when the server stops.
 //!
-//! Whoever has the store open owns the folder, so a socket that is there already was left by a process that was
-//! killed, and is replaced. It is open to nobody else at any moment: its rights are set before it listens.
+//! The process that has the store open owns the folder, so an existing socket was left by a killed process and is
+//! replaced. Other users can never open it: its permissions are set before it listens.
 
 use std::fs::Permissions;
 use std::io;
@@ -27,19 +27,19 @@ const MAX_CONNECTIONS: usize = 16;
 /// Connections that wait in the kernel's queue.
 const BACKLOG: u32 = 16;
 
-/// How long the head of a request may take, and a connection between two requests.
+/// How long the head of a request may take, and how long a connection may be idle between two requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
-/// What requests under way get to finish when the server stops.
+/// The time that running requests have to finish when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A control socket that is bound.
 pub(crate) struct Control {
     listener: UnixListener,
-    // Before the operator, which holds the store: the file has to go while the folder is still ours.
+    // Dropped before the operator, which holds the store: the file has to be removed while the folder is still ours.
     file: SocketFile,
     operator: Operator,
-    /// What the next process may take over; a process with a single client has nothing.
+    /// Lets the next process take over; `None` for a process with a single client.
     hand_over: Option<HandOver>,
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct Control {
 struct SocketFile(PathBuf);
 
 impl Control {
-    /// Makes the socket in a store's folder. Without one the server goes on, and says why.
+    /// Binds the socket in a store's folder. If that fails, logs why; the server goes on without it.
     pub(crate) fn bind(folder: &Path, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
         Self::bind_at(path(folder), operator, hand_over)
     }
 
-    /// Makes the socket at a path. Without one the server goes on, and says why.
+    /// Binds the socket at a path. If that fails, logs why; the server goes on without it.
     pub(crate) fn bind_at(path: PathBuf, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
         match listen(&path) {
             Ok(listener) => Some(Self { listener, file: SocketFile(path), operator, hand_over }),
@@ -67,7 +67,7 @@ impl Control {
         }
     }
 
-    /// Serves until it is told to stop; requests under way then get a moment, and the rest is dropped.
+    /// Serves until `stop` is cancelled. Running requests then have a moment to finish; the rest is dropped.
     ///
     /// # Cancel safety
     /// Dropping it drops every connection.
@@ -112,7 +112,7 @@ impl Control {
                 }
                 drop(permit);
             });
-            // Those that have ended take up no room.
+            // Forget the connections that have ended.
             while connections.try_join_next().is_some() {}
         }
         drop(listener);
@@ -136,13 +136,13 @@ async fn accept(
 }
 
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    // Whatever else has that name is not ours to remove; then binding fails and says so.
+    // A file of another type is not ours and stays. Then `bind` fails.
     if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
         std::fs::remove_file(path)?;
     }
     let socket = UnixSocket::new_stream()?;
     socket.bind(path)?;
-    // Nobody can connect before it listens.
+    // Permissions come before `listen`: no process can connect earlier.
     let guarded = std::fs::set_permissions(path, Permissions::from_mode(0o600));
     guarded.and_then(|()| socket.listen(BACKLOG)).inspect_err(|_| drop(std::fs::remove_file(path)))
 }

@@ -1,12 +1,12 @@
-//! How a running server passes its listening socket on to the next process.
+//! How a running server passes its listening socket to the next process.
 //!
-//! The next process asks on the control socket, by an upgrade. Then each side says a line in turn: it asks for the
-//! listener, gets it, and says that it is ready to go on. From then on the old process stops as it does when it is told
-//! to, but goes on accepting until it closes the store; both have the same socket, so that a connection waits in its
-//! backlog, and is never refused. When the store is closed the old process says so. The next process may be gone any
-//! time before it says that it is ready: then nothing has happened.
+//! The next process asks on the control socket, with an HTTP upgrade. Then both send lines: the next process asks for
+//! the listener, receives it, and sends `go` when it is ready. From then on the old process shuts down as usual, but
+//! goes on accepting until it closes the store. Both have the same socket, so that a connection waits in its backlog
+//! and is never refused. When the store is closed, the old process sends `released`. If the next process ends before it
+//! has sent `go`, nothing has happened.
 //!
-//! From then until it ends, the old process also passes on the connections that are between two requests; see
+//! Between `go` and its end the old process also passes on its idle connections; see
 //! `docs/design/0015-kept-connections-over-a-deploy.md`.
 
 use std::io;
@@ -23,7 +23,7 @@ use hyper::header::{CONNECTION, HeaderName, HeaderValue, UPGRADE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tenure_transport::serve::Kept;
+use tenure_transport::serve::KeptConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -31,47 +31,47 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::passing::{Arrivals, Arrived, receive_one, send_fd, send_kept};
-use super::routes::{Answer, json, refused};
+use super::routes::{ControlAnswer, json, refused};
 use crate::failure::Failure;
 
 /// The path after the base, and the protocol that the connection is upgraded to.
 pub(super) const PATH: &str = "/take-over";
 const PROTOCOL: &str = "tenure-take-over";
 
-/// The lines that are said.
+/// The lines of the protocol.
 const ASK: &[u8] = b"listener?\n";
 const LISTENER: &[u8] = b"listener\n";
 const GO: &[u8] = b"go\n";
 pub(super) const RELEASED: &[u8] = b"released\n";
 
-/// A header by which the next process says that it takes connections too. An earlier version does not say so.
+/// The next process sends this header if it also takes connections. Earlier versions do not send it.
 const TAKES: HeaderName = HeaderName::from_static("tenure-takes");
 const CONNECTIONS: HeaderValue = HeaderValue::from_static("connections");
 
-/// Connections that wait to be passed on; more are closed.
+/// The most connections in the queue to the next process; further ones are closed.
 const MOST_KEPT: usize = 1 << 16;
 
-/// How long the other side may take for a line that it says at once.
+/// How long the other side may take for a line that needs no work.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// How long it may take to get ready, with all that can fail before the other process ends.
+/// How long the next process may take to get ready. Everything that can fail happens in this time.
 const READY: Duration = Duration::from_secs(60);
 
-/// The end of the process that is taken over. Cheap to clone.
+/// The side of the process that is taken over. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct HandOver(Arc<Inner>);
+pub(crate) struct HandOver(Arc<HandOverState>);
 
 #[derive(Debug)]
-struct Inner {
-    /// Until it is known that no process takes it over.
+struct HandOverState {
+    /// `None` after [`withdraw`](HandOver::withdraw): no process can take over any more.
     listener: Mutex<Option<TcpListener>>,
-    /// Another process talks to us about it.
+    /// Another process has begun to take over. Only one may at a time.
     is_busy: AtomicBool,
     asked: CancellationToken,
-    /// The next process takes connections from here.
-    successor: OnceLock<mpsc::Sender<Kept>>,
+    /// The queue of connections to the next process, if it takes them.
+    successor: OnceLock<mpsc::Sender<KeptConnection>>,
     released: CancellationToken,
-    /// The next process knows that the store is closed.
+    /// The next process was told that the store is closed.
     told: CancellationToken,
     /// No connection is left.
     over: CancellationToken,
@@ -81,7 +81,7 @@ struct Inner {
 impl HandOver {
     /// Offers a socket that listens.
     pub(crate) fn new(listener: TcpListener) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(HandOverState {
             listener: Mutex::new(Some(listener)),
             is_busy: AtomicBool::new(false),
             asked: CancellationToken::new(),
@@ -93,7 +93,7 @@ impl HandOver {
         }))
     }
 
-    /// Lets go of the socket: no process can take over any more.
+    /// Drops the socket: no process can take over any more.
     pub(crate) fn withdraw(&self) {
         self.0.listener.lock().take();
     }
@@ -108,34 +108,34 @@ impl HandOver {
         self.0.asked.cancelled().await;
     }
 
-    /// Where connections go that the next process is to go on with, if it does that.
-    pub(crate) fn successor(&self) -> Option<mpsc::Sender<Kept>> {
+    /// The queue of connections to the next process, if that process takes them.
+    pub(crate) fn successor(&self) -> Option<mpsc::Sender<KeptConnection>> {
         self.0.successor.get().cloned()
     }
 
-    /// The store is closed: the next process may open it. Waits until it was told.
+    /// To be called when the store is closed. Waits until the next process was told that it may open it.
     pub(crate) async fn release(&self) {
         self.0.released.cancel();
         self.0.tasks.close();
         let told = async {
             tokio::select! {
                 () = self.0.told.cancelled() => {}
-                // Nobody is there to be told.
+                // There is no next process, or it is gone.
                 () = self.0.tasks.wait() => {}
             }
         };
         drop(tokio::time::timeout(AT_ONCE, told).await);
     }
 
-    /// No connection is left. Waits until those that were to be passed on have been.
+    /// To be called when no connection is left here. Waits until the queued ones are passed on.
     pub(crate) async fn end(&self) {
         self.0.over.cancel();
         self.0.tasks.close();
         drop(tokio::time::timeout(AT_ONCE, self.0.tasks.wait()).await);
     }
 
-    /// Answers the request for it.
-    pub(super) fn answer(&self, request: Request<Incoming>) -> Answer {
+    /// Answers the request to take over.
+    pub(super) fn answer(&self, request: Request<Incoming>) -> ControlAnswer {
         let wanted = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
         if !wanted {
             return refused(StatusCode::METHOD_NOT_ALLOWED);
@@ -156,7 +156,7 @@ impl HandOver {
                 hand_over.pass(parts.io.into_inner(), takes).await
             };
             if let Err(error) = passed.await {
-                tracing::warn!(%error, "another process wanted to take over, and did not");
+                tracing::warn!(%error, "another process began to take over and failed");
             }
             hand_over.0.is_busy.store(false, Ordering::SeqCst);
         });
@@ -168,7 +168,7 @@ impl HandOver {
     }
 
     async fn pass(&self, mut stream: UnixStream, takes_connections: bool) -> io::Result<()> {
-        // Not before it asks: what it reads as a part of HTTP would lose the socket.
+        // Send nothing before it asks: if it read the line as part of the HTTP response, the descriptor would be lost.
         expect(&mut stream, ASK, AT_ONCE).await?;
         let listener = self.0.listener.lock().as_ref().map(TcpListener::try_clone).transpose()?;
         let listener = listener.ok_or_else(|| io::Error::other("this process ends already"))?;
@@ -182,16 +182,16 @@ impl HandOver {
         self.pass_connections(stream, kept).await
     }
 
-    /// Passes connections on until none is left, and says in between that the store is closed.
+    /// Passes connections on until none is left, and tells the next process when the store is closed.
     async fn pass_connections(
         &self,
         mut stream: UnixStream,
-        mut kept: mpsc::Receiver<Kept>,
+        mut kept: mpsc::Receiver<KeptConnection>,
     ) -> io::Result<()> {
         let mut passed = 0;
         loop {
             let next = tokio::select! {
-                // In this order: no connection waits for the store to be closed, and none is left at the end.
+                // In this order, so that no connection waits for the store, and none stays in the queue at the end.
                 biased;
                 Some(next) = kept.recv() => Some(next),
                 () = self.0.released.cancelled(), if !self.0.told.is_cancelled() => None,
@@ -210,7 +210,7 @@ impl HandOver {
     }
 }
 
-/// The process that is taken over, as the next one sees it.
+/// The side of the next process: the process that it takes over.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     stream: UnixStream,
@@ -218,15 +218,15 @@ pub(crate) struct Predecessor {
 }
 
 /// The connections of a process that was taken over.
-pub(crate) type KeptConnections = BoxStream<'static, Kept>;
+pub(crate) type KeptConnections = BoxStream<'static, KeptConnection>;
 
 impl Predecessor {
-    /// The request that asks for it.
+    /// Adds the headers of the request to take over.
     pub(super) fn request(request: hyper::http::request::Builder) -> hyper::http::request::Builder {
         request.header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL).header(TAKES, CONNECTIONS)
     }
 
-    /// Gets the socket on a connection that was upgraded.
+    /// Receives the socket on the upgraded connection.
     pub(super) async fn meet(response: Response<Incoming>) -> io::Result<Self> {
         let upgraded = hyper::upgrade::on(response).await.map_err(io::Error::other)?;
         let parts = upgraded
@@ -239,21 +239,21 @@ impl Predecessor {
         Ok(Self { stream, listener })
     }
 
-    /// The address that it listens on.
+    /// The address of the socket.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The socket, which both processes have.
+    /// The socket, which both processes have open.
     pub(crate) fn listener(&self) -> io::Result<TcpListener> {
         self.listener.try_clone()
     }
 
-    /// Tells it to stop, and waits until it has closed the store. Its connections come before and after that.
+    /// Tells the old process to stop, and waits until it has closed the store. Its connections arrive before and after.
     pub(crate) async fn release(mut self) -> io::Result<KeptConnections> {
         self.stream.write_all(GO).await?;
         let (mut arrivals, mut early) = (Arrivals::on(self.stream), Vec::new());
-        // However long it takes: it serves until then. If it is gone, so is its hold on the store.
+        // Without a deadline: it goes on serving until then. If it is gone, its lock on the store is gone too.
         loop {
             match arrivals.next().await {
                 Ok(Arrived::Kept(kept)) => early.push(kept),
@@ -281,7 +281,7 @@ impl Predecessor {
     }
 }
 
-/// Reads a line that the other side has to say.
+/// Reads the line that the other side has to send.
 async fn expect(stream: &mut UnixStream, line: &[u8], limit: Duration) -> io::Result<()> {
     let mut said = vec![0; line.len()];
     tokio::time::timeout(limit, stream.read_exact(&mut said)).await.map_err(|_| silent())??;

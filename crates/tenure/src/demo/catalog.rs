@@ -1,4 +1,4 @@
-//! What the demo server offers: its tools, its prompt, its completions.
+//! The lists of the demo server: its tools, its prompt, its completions.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the demo server keeps: one workspace per data session or handle, with a counter, notes and hashes.
+//! The demo server's data: one workspace per data session or handle, with a counter, notes and hashes.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tenure_layers::data::KindOfState;
 use tenure_protocol::{Reason, RpcError};
 use tenure_session::State;
 use tenure_session::call::CallContext;
-use tenure_session::state::Kind;
+use tenure_session::state::StateKind;
 
 /// The most notes and hashes one workspace keeps.
 pub(super) const MAX_KEPT: usize = 1000;
@@ -38,7 +38,7 @@ const TOOLS: [&str; 18] = [
 
 /// A workspace.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct DemoWorkspace {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) title: Option<String>,
     #[serde(default)]
@@ -51,8 +51,8 @@ pub(super) struct Kept {
     pub(super) client_notes: Vec<String>,
 }
 
-impl Kept {
-    /// Leaves nothing but its title.
+impl DemoWorkspace {
+    /// Removes everything but the title.
     pub(super) fn empty(&mut self) {
         *self = Self { title: self.title.take(), ..Self::default() };
     }
@@ -65,7 +65,7 @@ pub(super) fn workspace() -> KindOfState {
         "properties": { "title": { "type": "string", "maxLength": 200, "description": "A name for it" } },
     });
     let about = "a workspace with a counter, a notebook and a store of hashes";
-    KindOfState::new(Kind::new("workspace").expect("a kind"), about)
+    KindOfState::new(StateKind::new("workspace").expect("a kind"), about)
         .made_from(schema, begin)
         .made_by("session_start")
         .used_by(TOOLS)
@@ -78,7 +78,7 @@ fn begin(params: &Map<String, Value>) -> Result<Bytes, String> {
         Some(Value::String(title)) if title.chars().count() <= 200 => Some(title.clone()),
         Some(_) => return Err("A title is a text of up to 200 letters.".to_owned()),
     };
-    let kept = Kept { title, ..Kept::default() };
+    let kept = DemoWorkspace { title, ..DemoWorkspace::default() };
     serde_json::to_vec(&kept).map(Bytes::from).map_err(|error| error.to_string())
 }
 
@@ -90,6 +90,6 @@ pub(super) fn of(context: &CallContext) -> Result<&State, RpcError> {
 
 /// Its notes.
 pub(super) fn notes(context: &CallContext) -> Result<Vec<String>, RpcError> {
-    let (kept, _) = of(context)?.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+    let (kept, _) = of(context)?.get::<DemoWorkspace>().map_err(|fault| fault.to_error().to_rpc())?;
     Ok(kept.notes)
 }

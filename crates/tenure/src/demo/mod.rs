@@ -1,11 +1,11 @@
-//! The demo server: an echo, a counter, a notebook, a hash store, a long task, a slow count, resources that
-//! change, a prompt and completion. What it keeps lies in a workspace, which a client names by a data session and a
-//! model by a handle.
+//! The demo server: an echo, a counter, a notebook, a hash store, a long task, a slow count, resources that change, a
+//! prompt and completion. It keeps its data in workspaces, which a client names by a data session and a model by a
+//! handle.
 
-mod catalog;
+mod tools;
 mod kept;
 mod resources;
-mod tools;
+mod catalog;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,11 +25,11 @@ pub fn workspace() -> KindOfState {
     kept::workspace()
 }
 
-/// The demo server, all sessions of it.
+/// The demo server, for all its sessions.
 pub fn backend() -> impl Backend {
     let visitors = Arc::new(AtomicU64::new(0));
     Native::new(move |made: &Made<'_>| {
-        // Whoever comes without a session is no visitor who stays.
+        // Requests without a session do not count as visitors.
         if made.outlet().is_some() {
             visitors.fetch_add(1, Ordering::Relaxed);
             made.fanout().resource_updated(resources::VISITORS);

@@ -8,7 +8,7 @@ use super::kept;
 
 /// The notebook of the workspace that a request names by its cookie.
 pub(super) const NOTEBOOK: &str = "demo://notebook";
-/// How many sessions there have been; the same for everybody.
+/// How many sessions there have been; the same for all clients.
 pub(super) const VISITORS: &str = "demo://visitors";
 const ABOUT: &str = "demo://about";
 
@@ -41,7 +41,7 @@ pub(super) fn read(context: &CallContext, visitors: u64, uri: &str) -> Result<Va
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] }))
 }
 
-/// Only what changes can be subscribed to, but asking for the other resource does no harm.
+/// Accepts subscriptions to all known resources. The one that never changes just gets no notifications.
 pub(super) fn check(uri: &str) -> Result<(), RpcError> {
     match uri {
         ABOUT | NOTEBOOK | VISITORS => Ok(()),

@@ -11,7 +11,7 @@ use tenure_session::State;
 use tenure_session::call::{CallContext, Outlet, ToolCall};
 use tenure_session::state::{Fault, date};
 
-use super::kept::{self, Kept, MAX_KEPT};
+use super::kept::{self, DemoWorkspace, MAX_KEPT};
 use super::resources;
 
 #[derive(Deserialize)]
@@ -20,18 +20,18 @@ struct Text {
 }
 
 #[derive(Deserialize)]
-struct Name {
+struct NameArgument {
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct NamedText {
     name: String,
     text: String,
 }
 
 #[derive(Deserialize)]
-struct Work {
+struct LongTaskArguments {
     seconds: u32,
     /// How long a second lasts.
     #[serde(default = "one_second")]
@@ -43,7 +43,7 @@ fn one_second() -> u32 {
 }
 
 #[derive(Deserialize)]
-struct Count {
+struct SlowCountArguments {
     to: u32,
     interval_ms: u32,
     tag: String,
@@ -65,7 +65,7 @@ pub(super) async fn call(
     context: &CallContext,
     call: &ToolCall<'_>,
 ) -> Result<Value, RpcError> {
-    // In boxes, because every call has to carry the room for the largest that is in none.
+    // Boxed, because the future of every call would otherwise be as large as the largest of these.
     let done = match &*call.name {
         "public_echo" => arguments::<Text>(call).map(|arguments| text(&arguments.text)),
         "long_task" => match arguments(call) {
@@ -87,27 +87,27 @@ pub(super) async fn call(
         && done.is_ok()
         && let Some(outlet) = outlet
     {
-        // The note is written; whether somebody could be told of it does not change that.
+        // The note is written, even if this notification fails.
         drop(Box::pin(outlet.resource_updated(resources::NOTEBOOK)).await);
     }
-    // A tool that cannot do its work says so to the model, not to the protocol.
+    // A tool's failure is a result for the model, not an error of the protocol.
     Ok(done.unwrap_or_else(
         |complaint| json!({ "content": [{ "type": "text", "text": complaint }], "isError": true }),
     ))
 }
 
-/// What a tool does to a workspace, or why it does not.
+/// The result of a tool, or why it failed, as a text for the model.
 type Done = Result<Value, String>;
 
-/// Calls a tool that works on a workspace. Several calls may work on the same one, so what a tool does is done
-/// again if another came between.
+/// Calls a tool that works on a workspace. Several calls may change the same workspace at once, so a change is repeated
+/// if another one was written first.
 async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done, RpcError> {
     let state = kept::of(context);
-    let read = |look: fn(&Kept) -> Value| {
-        let (kept, _) = state.clone()?.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+    let read = |look: fn(&DemoWorkspace) -> Value| {
+        let (kept, _) = state.clone()?.get::<DemoWorkspace>().map_err(|fault| fault.to_error().to_rpc())?;
         Ok(Ok(structured(&look(&kept))))
     };
-    let change: Box<dyn FnMut(&mut Kept) -> Done + Send> = match &*call.name {
+    let change: Box<dyn FnMut(&mut DemoWorkspace) -> Done + Send> = match &*call.name {
         "session_counter_get" => return read(|kept| json!({ "counter": kept.counter })),
         "notebook_read" => return read(|kept| json!({ "notes": kept.notes })),
         "notebook_status" => return read(|kept| json!({ "notes": kept.notes.len() })),
@@ -120,11 +120,11 @@ async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done
         }
         "hashcheck_list" => return read(|kept| json!({ "names": kept.hashes.keys().collect::<Vec<_>>() })),
         "hashcheck_verify" => {
-            let named = match arguments::<Named>(call) {
+            let named = match arguments::<NamedText>(call) {
                 Ok(named) => named,
                 Err(complaint) => return Ok(Err(complaint)),
             };
-            let (kept, _) = state?.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+            let (kept, _) = state?.get::<DemoWorkspace>().map_err(|fault| fault.to_error().to_rpc())?;
             return Ok(verify(&kept, &named));
         }
         "session_counter_inc" => Box::new(|kept| {
@@ -147,12 +147,12 @@ async fn on_workspace(context: &CallContext, call: &ToolCall<'_>) -> Result<Done
             Err(complaint) => return Ok(Err(complaint)),
         },
         "client_notes_clear" => Box::new(|kept| Ok(clear(&mut kept.client_notes))),
-        "hashcheck_store" => match arguments::<Named>(call) {
+        "hashcheck_store" => match arguments::<NamedText>(call) {
             Ok(named) => Box::new(move |kept| store(kept, &named)),
             Err(complaint) => return Ok(Err(complaint)),
         },
-        "hashcheck_delete" => match arguments::<Name>(call) {
-            Ok(Name { name }) => Box::new(move |kept| {
+        "hashcheck_delete" => match arguments::<NameArgument>(call) {
+            Ok(NameArgument { name }) => Box::new(move |kept| {
                 let deleted = kept.hashes.remove(&name).is_some();
                 Ok(structured(&json!({ "name": name, "deleted": deleted })))
             }),
@@ -180,7 +180,7 @@ fn clear(notes: &mut Vec<String>) -> Value {
     structured(&json!({ "cleared": std::mem::take(notes).len() }))
 }
 
-/// Which workspace it is. A model gets its handle, and not the id that the client keeps.
+/// Which workspace it is. A model gets the handle, not the id that the client keeps.
 fn who(state: &State) -> Value {
     let about = state.about();
     let data = about.data.and_then(|data| serde_json::from_str::<Value>(data.get()).ok());
@@ -192,7 +192,7 @@ fn who(state: &State) -> Value {
     })
 }
 
-fn store(kept: &mut Kept, named: &Named) -> Done {
+fn store(kept: &mut DemoWorkspace, named: &NamedText) -> Done {
     if kept.hashes.len() >= MAX_KEPT && !kept.hashes.contains_key(&named.name) {
         return Err(format!("No room: {MAX_KEPT} hashes are kept. Delete one with hashcheck_delete."));
     }
@@ -201,20 +201,20 @@ fn store(kept: &mut Kept, named: &Named) -> Done {
     Ok(structured(&json!({ "name": named.name, "sha256": hash })))
 }
 
-fn verify(kept: &Kept, named: &Named) -> Done {
+fn verify(kept: &DemoWorkspace, named: &NamedText) -> Done {
     match kept.hashes.get(&named.name) {
         Some(kept) => Ok(structured(&json!({ "name": named.name, "matches": *kept == hash(&named.text) }))),
         None => Err(format!("Nothing is kept under `{}`. Store it with hashcheck_store.", named.name)),
     }
 }
 
-/// Tells how the caller's workspace stands, or revokes it: the answer then takes the cookie back. A new one in its place
-/// goes by its handle, since the id of a data session never changes.
+/// Tells the status of the caller's workspace, or revokes it; the answer then also removes the cookie. A new workspace
+/// in its place is named by its handle, since the id of a data session never changes.
 async fn probe(context: &CallContext, probe: &Probe) -> Result<Done, RpcError> {
     let state = kept::of(context)?;
     match probe.action.as_str() {
         "status" => {
-            let (kept, _) = state.get::<Kept>().map_err(|fault| fault.to_error().to_rpc())?;
+            let (kept, _) = state.get::<DemoWorkspace>().map_err(|fault| fault.to_error().to_rpc())?;
             let shown = json!({
                 "title": kept.title, "counter": kept.counter, "notes": kept.notes.len(), "hashes": kept.hashes.len(),
             });
@@ -227,7 +227,7 @@ async fn probe(context: &CallContext, probe: &Probe) -> Result<Done, RpcError> {
         "new" => {
             let anew = async {
                 let fresh = state.fork(None).await?;
-                let empty = |kept: &mut Kept| {
+                let empty = |kept: &mut DemoWorkspace| {
                     kept.empty();
                     Ok::<_, Infallible>(())
                 };
@@ -241,8 +241,8 @@ async fn probe(context: &CallContext, probe: &Probe) -> Result<Done, RpcError> {
     }
 }
 
-async fn work(context: &CallContext, work: &Work) -> Result<Value, String> {
-    let Work { seconds, interval_ms } = *work;
+async fn work(context: &CallContext, work: &LongTaskArguments) -> Result<Value, String> {
+    let LongTaskArguments { seconds, interval_ms } = *work;
     if !(1..=3600).contains(&seconds) {
         return Err("seconds must be between 1 and 3600".to_owned());
     }
@@ -254,13 +254,13 @@ async fn work(context: &CallContext, work: &Work) -> Result<Value, String> {
             return Err(format!("stopped after {} s", worked(second)));
         }
     }
-    // The request may be over by now; then nobody hears of the last step either.
+    // If the request has ended, the last step cannot be reported either.
     drop(context.progress(f64::from(seconds), Some(f64::from(seconds)), Some("done")).await);
     Ok(text(&format!("worked for {} s", worked(seconds))))
 }
 
-async fn count_slowly(context: &CallContext, count: &Count) -> Result<Value, String> {
-    let Count { to, interval_ms, tag } = count;
+async fn count_slowly(context: &CallContext, count: &SlowCountArguments) -> Result<Value, String> {
+    let SlowCountArguments { to, interval_ms, tag } = count;
     if !(1..=1000).contains(to) {
         return Err("to must be between 1 and 1000".to_owned());
     }
@@ -283,7 +283,7 @@ fn check_interval(interval_ms: u32) -> Result<(), String> {
     }
 }
 
-/// Waits; `false` if the request is withdrawn meanwhile.
+/// Waits; `false` if the request is cancelled meanwhile.
 async fn pause(context: &CallContext, interval_ms: u32) -> bool {
     if context.is_cancelled() {
         return false;
@@ -296,7 +296,7 @@ async fn pause(context: &CallContext, interval_ms: u32) -> bool {
 
 async fn ask_name(context: &CallContext) -> Result<Value, RpcError> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct NameAnswer {
         action: String,
         #[serde(default)]
         content: serde_json::Map<String, Value>,
@@ -305,7 +305,7 @@ async fn ask_name(context: &CallContext) -> Result<Value, RpcError> {
         json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
     let params = RawJson::of(&json!({ "message": "What is your name?", "requestedSchema": schema }));
     let answer = context.ask(&Method::ElicitationCreate, Some(&params)).await?;
-    let answer: Answer =
+    let answer: NameAnswer =
         answer.read().map_err(|error| RpcError::of(Reason::InvalidParams, error.to_string()))?;
     let name = answer.content.get("name").and_then(Value::as_str);
     Ok(match (answer.action.as_str(), name) {

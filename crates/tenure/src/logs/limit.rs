@@ -1,8 +1,8 @@
-//! Bounds what is logged from one place in the code.
+//! Limits the lines that one place in the code (callsite) logs.
 //!
-//! Clients cause some lines, and some of them can do so thousands of times a second. Of the lines of one place a number is
-//! written within a while; the others are counted, and at the end of that while one line says how many there were. Who asks
-//! for `debug` or `trace` gets all of it. What the servers behind say on their standard error has bounds of its own.
+//! Clients can cause some lines thousands of times a second. The first lines of a place in an interval are written; the
+//! others are counted, and at the end of the interval one line says how many there were. Lines at `debug` and `trace`
+//! are not limited. The standard error of the servers behind has its own limit.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -18,26 +18,26 @@ use tracing_subscriber::layer::Context;
 
 use super::OWN;
 
-/// So many lines of one place are written within a while.
+/// At most this many lines of one place are written in this interval.
 const MOST: u64 = 100;
 const WHILE: Duration = Duration::from_secs(10);
 
-/// What is told of lines that were left out.
+/// The most characters that are quoted of a line that was left out.
 const LONGEST: usize = 200;
 
-/// What servers behind say.
+/// The target of the servers' standard error.
 const OF_CHILDREN: &str = "tenure::child";
 
 /// The counts of all places. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Limit(Arc<Mutex<HashMap<Identifier, Place>>>);
+pub(super) struct Limit(Arc<Mutex<HashMap<Identifier, LoggedPlace>>>);
 
-/// A place in the code that has logged something in this while.
+/// A place in the code that has logged something in this interval.
 #[derive(Debug)]
-struct Place {
+struct LoggedPlace {
     since: Instant,
     lines: u64,
-    /// What the first line was that was left out.
+    /// The first line that was left out.
     like: String,
 }
 
@@ -46,8 +46,8 @@ impl Limit {
     fn admits(&self, place: Identifier, now: Instant, like: impl FnOnce() -> String) -> bool {
         let mut places = self.0.lock();
         let known =
-            places.entry(place).or_insert_with(|| Place { since: now, lines: 0, like: String::new() });
-        // What was left out is told of first, by the thread that writes.
+            places.entry(place).or_insert_with(|| LoggedPlace { since: now, lines: 0, like: String::new() });
+        // If lines were left out, the interval goes on until the writing thread has reported them.
         if now.saturating_duration_since(known.since) > WHILE && known.lines <= MOST {
             (known.since, known.lines) = (now, 0);
         }
@@ -58,19 +58,19 @@ impl Limit {
         known.lines <= MOST
     }
 
-    /// In how long it has to be looked what was left out; nothing if nothing was logged lately.
+    /// The time until the next interval ends; `None` if nothing was logged lately.
     pub(super) fn is_looked_at_in(&self) -> Option<Duration> {
         let now = now();
         let places = self.0.lock();
         places.values().map(|place| (place.since + WHILE).saturating_duration_since(now)).min()
     }
 
-    /// Tells of lines that were left out a while ago.
+    /// Logs how many lines were left out in intervals that are over.
     pub(super) fn tell(&self) {
         self.tell_of(now().checked_sub(WHILE));
     }
 
-    /// Tells of all that were left out.
+    /// Logs how many lines were left out in all intervals, also unfinished ones.
     pub(super) fn tell_all(&self) {
         self.tell_of(Some(now()));
     }
@@ -115,7 +115,7 @@ struct Message(String);
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
-            // A string takes all.
+            // Writing to a string cannot fail.
             let _ = write!(self.0, "{value:?}");
             self.0 = self.0.chars().take(LONGEST).collect();
         }

@@ -1,7 +1,7 @@
 //! Where logs go: standard error, pretty for people and JSON for machines.
 //!
-//! Nobody who logs waits for whoever reads that: lines go into a `queue` with a writer of its own. Of lines that come from
-//! the same place in the code only so many are written in a while (`limit`), because clients can cause some at will.
+//! A thread that logs never waits for the reader of the log: lines go into a `queue`, which another thread writes out.
+//! Lines from the same place in the code are limited per interval (`limit`), because clients can cause some at will.
 
 mod limit;
 mod queue;
@@ -17,33 +17,33 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use self::limit::Limit;
 use self::queue::Queue;
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 use crate::failure::Failure;
 
-/// How long the end of the process waits for what is still to be written.
+/// How long the end of the process waits for queued lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// How long a thread that panics waits until its words are written: the process may end with it.
+/// How long a panicking thread waits until its message is written: the process may end with it.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// What comes from the log itself; it is not limited.
+/// The target of the log's own lines, which are not limited.
 const OWN: &str = "tenure::logs";
 
 static LOG: OnceLock<Queue> = OnceLock::new();
 
-/// Starts logging. `rmcp` tells of every session it starts, which we do ourselves, and the disk engine of every
+/// Starts logging. `rmcp` and the disk engine are limited to warnings: they log every session, as we do, and every
 /// file.
 ///
 /// # Errors
 /// When the filter cannot be read, or there is no standard error.
-pub fn start(log: &Log) -> Result<(), Failure> {
+pub fn start(log: &LogConfig) -> Result<(), Failure> {
     let filter =
         EnvFilter::try_new(format!("rmcp=warn,fjall=warn,lsm_tree=warn,{}", log.level)).map_err(|error| {
             Failure::new(format!("cannot read the log level `{}`", log.level)).caused_by(error).hint(
                 "use error, warn, info, debug or trace, or a filter such as `info,tenure_session=debug`",
             )
         })?;
-    // A second start is a test in the same process; the first one's settings stay.
+    // Only tests start twice in a process; the first settings stay.
     if LOG.get().is_some() {
         return Ok(());
     }
@@ -55,12 +55,12 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     };
     let limit = Limit::default();
     let failed = |error: std::io::Error| Failure::new("cannot start the log").caused_by(error);
-    // A descriptor of its own: what else writes to standard error does not wait for the lock of this one.
+    // A separate descriptor, so that other writers to standard error do not wait for the lock of this one.
     let out = std::io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
     let queue = Queue::start(std::fs::File::from(out), limit.clone()).map_err(failed)?;
     let queue = LOG.get_or_init(|| queue);
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(queue.clone());
-    // What cannot be logged would be complained of on standard error, which panics when nobody reads that any more.
+    // An internal error would go to standard error with `eprintln!`, which panics when its reader is gone.
     let builder = builder.log_internal_errors(false);
     let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let started = if json {
@@ -74,14 +74,14 @@ pub fn start(log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until all lines are written, as long as the end of a process may wait for that.
+/// Waits until all lines are written, but not longer than the end of a process may take.
 pub fn finish() {
     if let Some(queue) = LOG.get() {
         queue.finish(LAST_LINES);
     }
 }
 
-/// Says something on standard error behind all lines of the log, and waits until it is written, but not for ever.
+/// Writes a text to standard error after all lines of the log, and waits a bounded time until it is written.
 pub(crate) fn last_words(text: &str) {
     match LOG.get() {
         Some(queue) => {
@@ -89,13 +89,13 @@ pub(crate) fn last_words(text: &str) {
             queue.finish(LAST_LINES);
         }
         None => {
-            // Nobody is left to tell if standard error is gone.
+            // If standard error is gone, there is no other place for the text.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
         }
     }
 }
 
-/// What a panic says, in the form that the standard library gives it.
+/// Logs a panic in the form that the standard library gives it.
 fn tell(panic: &std::panic::PanicHookInfo<'_>, queue: &Queue) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("<unnamed>");
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_words_of_a_panic_come_out_though_the_process_ends_with_it() {
         if std::env::var_os(CHILD).is_some() {
-            start(&Log::default()).unwrap();
+            start(&LogConfig::default()).unwrap();
             tracing::info!("before");
             drop(
                 std::thread::Builder::new()

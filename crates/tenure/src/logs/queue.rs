@@ -1,8 +1,8 @@
-//! Lines on their way out, and the thread that writes them.
+//! The queue of log lines, and the thread that writes them.
 //!
-//! A write to a pipe that nobody reads waits for ever. So whoever logs puts its line into a queue and goes on, and a
-//! thread of its own writes. The queue holds so many bytes; lines that find it full are dropped and counted, and the log
-//! says how many as soon as it flows again.
+//! A write to a pipe without a reader blocks for ever. So a thread that logs puts its line into a queue and goes on,
+//! and another thread writes. The queue is bounded in bytes; lines that do not fit are dropped and counted, and the log
+//! says how many when it is written again.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::OWN;
 use super::limit::Limit;
-use crate::foreign::Lines;
+use crate::foreign::HarmlessLines;
 
-/// What may wait to be written.
+/// The most bytes in the queue.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What the words of those that end may take beyond that.
+/// Further room for the last messages of panics and of the end of the process.
 const MOST_LAST_BYTES: usize = 64 << 10;
 
-/// What the buffers keep between two bursts.
+/// The capacity that the writer's buffer keeps after a burst.
 const KEPT_BYTES: usize = 64 << 10;
 
-/// How long it is waited when a reader that does not wait has no room.
+/// The pause when the output is non-blocking and has no room.
 const NO_ROOM: Duration = Duration::from_millis(10);
 
 /// A queue of lines. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Queue(Arc<Shared>);
+pub(super) struct Queue(Arc<QueueShared>);
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct QueueShared {
+    state: Mutex<QueueState>,
     /// Notified when there is something to write.
     some: Condvar,
     /// Notified when all is written.
@@ -42,7 +42,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     lines: Vec<u8>,
     dropped: u64,
     is_writing: bool,
@@ -51,7 +51,8 @@ struct State {
 impl Queue {
     /// Starts the thread that writes. It ends with the process.
     pub(super) fn start(out: impl Write + Send + 'static, limit: Limit) -> io::Result<Self> {
-        let shared = Shared { state: Mutex::default(), some: Condvar::new(), none: Condvar::new(), limit };
+        let shared =
+            QueueShared { state: Mutex::default(), some: Condvar::new(), none: Condvar::new(), limit };
         let queue = Self(Arc::new(shared));
         let its = queue.clone();
         std::thread::Builder::new().name("tenure-log".to_owned()).spawn(move || its.run(out))?;
@@ -69,7 +70,7 @@ impl Queue {
         self.0.some.notify_one();
     }
 
-    /// Puts in words that must not be dropped, as far as there is room kept for such.
+    /// Queues a text that must not be dropped, as far as the room for last messages allows.
     pub(super) fn push_anyway(&self, words: &[u8]) {
         let mut state = self.0.state.lock();
         let room = (MOST_BYTES + MOST_LAST_BYTES).saturating_sub(state.lines.len());
@@ -81,11 +82,11 @@ impl Queue {
     /// Waits until all is written, at most this long.
     pub(super) fn flush(&self, limit: Duration) {
         let mut state = self.0.state.lock();
-        let is_busy = |state: &mut State| state.is_writing || !state.lines.is_empty();
+        let is_busy = |state: &mut QueueState| state.is_writing || !state.lines.is_empty();
         self.0.none.wait_while_for(&mut state, is_busy, limit);
     }
 
-    /// The same at the end of the process: what was left out is told of.
+    /// The same at the end of the process; logs first how many lines `limit` has left out.
     pub(super) fn finish(&self, limit: Duration) {
         self.0.limit.tell_all();
         self.flush(limit);
@@ -101,7 +102,7 @@ impl Queue {
                 match self.0.limit.is_looked_at_in() {
                     Some(wait) => {
                         if self.0.some.wait_for(&mut state, wait).timed_out() {
-                            // Without the lock: what is told comes back as lines.
+                            // Without the lock, because `tell` logs, which pushes into this queue.
                             parking_lot::MutexGuard::unlocked(&mut state, || self.0.limit.tell());
                         }
                     }
@@ -116,13 +117,13 @@ impl Queue {
             lines.clear();
             lines.shrink_to(KEPT_BYTES);
             if dropped > 0 {
-                tracing::warn!(target: OWN, dropped, "lines of the log were dropped, because nobody read it");
+                tracing::warn!(target: OWN, dropped, "lines of the log were dropped, because its reader was too slow");
             }
         }
     }
 }
 
-/// Writes all, however long that takes. If nobody will ever read it there is nobody to tell.
+/// Writes all bytes, however long that takes. Drops them if the output has failed: there is no place to report that.
 fn write_all(out: &mut impl Write, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match out.write(bytes) {
@@ -135,7 +136,7 @@ fn write_all(out: &mut impl Write, mut bytes: &[u8]) {
     }
 }
 
-/// A line comes in one piece.
+/// The subscriber writes each line with one call.
 impl Write for &Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
@@ -148,10 +149,10 @@ impl Write for &Queue {
 }
 
 impl<'a> MakeWriter<'a> for Queue {
-    type Writer = Lines<&'a Self>;
+    type Writer = HarmlessLines<&'a Self>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Lines(self)
+        HarmlessLines(self)
     }
 }
 
@@ -161,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes a piece whenever it is told to.
+    /// A reader that takes one piece for each message in `turns`.
     struct Slow {
         turns: mpsc::Receiver<()>,
         read: Arc<Mutex<Vec<u8>>>,
@@ -169,7 +170,7 @@ mod tests {
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Nobody tells it any more: it reads all.
+            // Without a sender it reads everything.
             let _ = self.turns.recv();
             self.read.lock().extend_from_slice(bytes);
             Ok(bytes.len())

@@ -1,4 +1,4 @@
-//! From a configuration, and what an embedder brings, to a node that runs.
+//! From a configuration and the parts of an embedder to a running node.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,19 +6,20 @@ use std::sync::Arc;
 use tenure_layers::data::KindOfState;
 use tenure_session::backend::Backend;
 use tenure_session::port::store::Store;
-use tenure_transport::serve::{self, Server, Stages};
+use tenure_transport::serve::{self, HttpServer, Stages};
 use tokio_util::task::TaskTracker;
 
+use super::store::{Keep, open_to_serve};
 use super::{MountedNode, Node, watched};
 use crate::config::Config;
 use crate::control::{self, Control, HandOver};
 use crate::failure::Failure;
-use crate::operator::{DataDesk, Operator};
+use crate::operator::{DataOperator, Operator};
 use crate::socket::{AfterUs, Socket};
 use crate::stopping::{self, ControlEnd};
-use crate::wire::{self, Assembled, Keep, Opened, Program, Served};
+use crate::wire::{self, Assembled, OpenedStore, Program, Served};
 
-/// What a node is made of. Everything that is not added is as the configuration says.
+/// The parts of a node. The configuration decides every part that is not added here.
 #[must_use]
 pub struct NodeBuilder<'a> {
     config: &'a Config,
@@ -32,8 +33,8 @@ impl<'a> NodeBuilder<'a> {
         Self { config, backend: None, kinds: Vec::new(), store: None }
     }
 
-    /// Serves this, and none of the servers that the configuration names. Then the configuration should also name the
-    /// store (`store`, or `name` for a folder among those of the user): it cannot tell this server from others.
+    /// Serves this backend instead of the servers that the configuration names. The configuration should then also name
+    /// the store (`store`, or `name` for one of the user's folders), because it cannot tell this server from others.
     pub fn with_backend(self, backend: Arc<dyn Backend>) -> Self {
         Self { backend: Some(backend), ..self }
     }
@@ -43,9 +44,9 @@ impl<'a> NodeBuilder<'a> {
         Self { kinds, ..self }
     }
 
-    /// Keeps sessions in this store, and not in the one that the configuration names; its keys for encryption and its
-    /// durability do not count then. The node leaves it when it is stopped, and does not close it. Commands for operators
-    /// do not reach it. Only one node may use a store at a time.
+    /// Keeps sessions in this store instead of the one that the configuration names; the configured keys and
+    /// durability do not apply to it. A stopped node no longer uses the store, but does not close it. Commands for
+    /// operators do not reach it. Only one node may use a store at a time.
     pub fn with_store(self, store: Arc<dyn Store>) -> Self {
         Self { store: Some(store), ..self }
     }
@@ -60,15 +61,15 @@ impl<'a> NodeBuilder<'a> {
         self.serve(served, socket, None).await
     }
 
-    /// Starts a server that has no socket: its [service](MountedNode::service) is mounted in another one. What the
-    /// configuration says of the address, of TLS and of the bounds of connections does not count.
+    /// Starts a server that has no socket: its [service](MountedNode::service) is mounted in another one. The
+    /// configured address, TLS and bounds of connections do not apply.
     ///
     /// # Errors
     /// When the store cannot be set up.
     pub async fn mount(self) -> Result<MountedNode, Failure> {
         let served = self.served(Program::Other)?;
         let kinds = served.kinds.clone();
-        let (opened, _) = wire::open_to_serve(self.config, self.keep()).await?;
+        let (opened, _) = open_to_serve(self.config, self.keep()).await?;
         let (node, folder) = self.assemble(served, opened).await?;
         let end = ControlEnd::default();
         let drain = node.wind_down(self.config, end.clone(), None);
@@ -81,12 +82,12 @@ impl<'a> NodeBuilder<'a> {
         Ok(node)
     }
 
-    /// Starts what the command `tenure` serves, on a socket that listens already. If another process has the store open,
-    /// it is waited for.
+    /// Starts the server of the command `tenure` on a socket that already listens. If the socket comes from another
+    /// process that has the store open, waits for that process.
     #[cfg(feature = "cli")]
     pub(crate) async fn start_on(self, socket: Socket) -> Result<Node, Failure> {
         let served = self.served(Program::Tenure)?;
-        // Only for a process of its own: several nodes in one process are a test's or an embedder's.
+        // Only the command has one: tests and embedders may run several nodes in one process.
         let memory = (self.config.store == "memory:").then(|| control::memory_socket(self.config)).flatten();
         self.serve(served, socket, memory).await
     }
@@ -114,9 +115,9 @@ impl<'a> NodeBuilder<'a> {
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
         let kinds = served.kinds.clone();
         let keep = predecessor.map_or_else(|| self.keep(), Keep::After);
-        let (opened, kept) = wire::open_to_serve(config, keep).await?;
+        let (opened, kept) = open_to_serve(config, keep).await?;
         let (running, folder) = self.assemble(served, opened).await?;
-        let server = Server::new(listener, running.router.clone(), tls, config.bounds.clone());
+        let server = HttpServer::new(listener, running.router.clone(), tls, config.bounds.clone());
         let server = match kept {
             Some(kept) => server.with_kept(kept),
             None => server,
@@ -127,7 +128,7 @@ impl<'a> NodeBuilder<'a> {
         let served = server.run(running.stages.clone(), drain);
         let control = match (folder, memory) {
             (Some(folder), _) => Control::bind(&folder, running.operator(kinds), Some(hand_over.clone())),
-            // There is no store that another process could go on with.
+            // No hand-over: another process could not read the sessions in this one's memory.
             (None, Some(path)) => Control::bind_at(path, running.operator(kinds), None),
             (None, None) => None,
         };
@@ -140,11 +141,11 @@ impl<'a> NodeBuilder<'a> {
         Ok(Node { address, scheme, hand_over, running })
     }
 
-    /// What runs in any case, and the folder of the store, if it has one.
+    /// Starts everything but the socket. Also returns the folder of the store, if it has one.
     async fn assemble(
         &self,
         served: Served,
-        opened: Opened,
+        opened: OpenedStore,
     ) -> Result<(MountedNode, Option<PathBuf>), Failure> {
         let Assembled { sessions, exchanges, states, router, store, budget, folder } =
             wire::assemble(self.config, served, opened).await?;
@@ -154,14 +155,14 @@ impl<'a> NodeBuilder<'a> {
 }
 
 impl MountedNode {
-    /// The way down, with the socket if there is one of our own.
+    /// Stops everything, in order, once the node has to leave. `socket` is the node's own, if it has one.
     fn wind_down(
         &self,
         config: &Config,
         control: ControlEnd,
         socket: Option<(HandOver, AfterUs)>,
     ) -> impl Future<Output = ()> + use<> {
-        stopping::wind_down(stopping::Parts {
+        stopping::wind_down(stopping::NodeParts {
             sessions: self.sessions.clone(),
             exchanges: self.exchanges.clone(),
             states: self.states.clone(),
@@ -174,7 +175,7 @@ impl MountedNode {
     }
 
     fn operator(&self, kinds: Vec<KindOfState>) -> Operator {
-        let data = DataDesk::online(self.states.clone(), kinds);
+        let data = DataOperator::online(self.states.clone(), kinds);
         Operator::online(self.store.clone(), self.sessions.clone(), data)
             .with_exchanges(self.exchanges.clone())
             .with_budget(self.budget.clone())

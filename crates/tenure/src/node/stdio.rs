@@ -13,9 +13,9 @@ use super::watched;
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::operator::{DataDesk, Operator};
+use crate::operator::{DataOperator, Operator};
 use crate::stopping::ControlEnd;
-use crate::wire::{self, AssembledStdio, Opened, Program, Served};
+use crate::wire::{self, AssembledStdio, OpenedStore, Program, Served};
 
 /// A process with one client, over a pair of byte streams.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ pub struct StdioNode {
     sessions: Sessions,
     states: States,
     stdio: Stdio,
-    store: Opened,
-    // Until the end, for operators.
+    store: OpenedStore,
+    // Kept until the end, so that operators can look at the process.
     control: Option<Control>,
 }
 
 impl StdioNode {
-    /// Gets ready to serve what the configuration names; the demo, if it names nothing.
+    /// Prepares to serve the servers that the configuration names, or the demo if it names none.
     ///
     /// # Errors
     /// When the store cannot be opened.
@@ -43,7 +43,7 @@ impl StdioNode {
         Self::serve(config, wire::served(config, Program::Tenure)?).await
     }
 
-    /// Gets ready to serve this backend.
+    /// Prepares to serve this backend.
     ///
     /// # Errors
     /// When the store cannot be opened.
@@ -55,14 +55,14 @@ impl StdioNode {
         let kinds = served.kinds.clone();
         let AssembledStdio { sessions, exchanges, states, stdio, store, folder } =
             wire::assemble_stdio(config, served).await?;
-        let data = DataDesk::online(states.clone(), kinds);
+        let data = DataOperator::online(states.clone(), kinds);
         let operator = Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges);
         let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
         Ok(Self { sessions, states, stdio, store, control })
     }
 
     /// The store.
-    pub fn store(&self) -> &Opened {
+    pub fn store(&self) -> &OpenedStore {
         &self.store
     }
 
@@ -71,8 +71,8 @@ impl StdioNode {
         &self.sessions
     }
 
-    /// Serves until the client closes its end, nobody reads the output, or it is told to stop; finishes what is in
-    /// flight within the grace period, which ends at once if it is told to stop meanwhile; deletes the session.
+    /// Serves until the client closes the input, the output fails, or `stop` is cancelled. Then finishes the running
+    /// requests within the grace period (`stop` ends that at once too), and deletes the session.
     ///
     /// # Cancel safety
     /// Dropping it drops everything that is under way; the session is left to expire.

@@ -1,7 +1,7 @@
-//! What operators are shown of calls that are under way: requests of sessions, and those without a session.
+//! What operators see of running calls: requests of sessions, and requests without a session.
 
 use serde::{Deserialize, Serialize};
-use tenure_session::exchange::{ExchangeInfo, Exchanges, Standing, WaitsFor};
+use tenure_session::exchange::{CallStanding, ExchangeInfo, Exchanges, WaitsFor};
 use tenure_session::session::{CallInfo, SessionInfo, Sessions};
 
 /// Rows of one answer, at most.
@@ -9,20 +9,20 @@ const MOST: usize = 10_000;
 
 /// The calls of a server, the oldest first.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct CallList {
     pub(crate) rows: Vec<CallRow>,
-    /// How many there are; more than there are rows if there are very many.
+    /// How many calls there are; more than rows if the list was cut.
     pub(crate) found: usize,
 }
 
 /// One call in a list. Times are milliseconds since 1970.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct CallRow {
-    /// Its name in logs; that of its session, if it belongs to one.
+    /// Its name in logs; if it belongs to a session, the name of the session.
     pub(crate) label: String,
     /// Whether it belongs to a session.
     pub(crate) in_session: bool,
-    /// Who asked; left out for callers without a name.
+    /// The principal that asked; left out for anonymous callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
     /// The endpoint it came to, if that has a name.
@@ -37,22 +37,22 @@ pub(crate) struct CallRow {
     /// Questions that its client has not answered.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(crate) questions: usize,
-    /// Attempts of its client, where there may be several.
+    /// The client's attempts at it; left out for calls in a session, which have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempts: Option<u64>,
 }
 
-/// How a call stands with its client.
+/// How the client of a call gets its result.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CallState {
-    /// Its client waits for the answer, or can resume the stream that it comes on.
+    /// The client waits for the answer, or can resume the stream on which the answer arrives.
     Running,
-    /// Its client was asked something and has not come back.
+    /// The client was asked a question and has not come back yet.
     Parked,
-    /// Its client comes back for the outcome.
+    /// The client asks for the outcome later.
     Task,
-    /// It tells its client of changes.
+    /// The client listens for changes.
     Listening,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum CallWait {
     Server,
     /// Answers of its client.
     Client,
-    /// Its client, to read what was said.
+    /// The client, to read the events in its queue.
     Reader,
     News,
     NextProcess,
@@ -74,8 +74,8 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// What is under way in a server.
-pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> Calls {
+/// The running calls of a server.
+pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> CallList {
     let without = exchanges.map(Exchanges::list).unwrap_or_default();
     let mut rows: Vec<_> = without.iter().map(of_exchange).collect();
     for session in sessions.list() {
@@ -84,7 +84,7 @@ pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> Calls
     rows.sort_by_key(|row| row.started);
     let found = rows.len();
     rows.truncate(MOST);
-    Calls { rows, found }
+    CallList { rows, found }
 }
 
 fn of_exchange(exchange: &ExchangeInfo) -> CallRow {
@@ -104,10 +104,10 @@ fn of_exchange(exchange: &ExchangeInfo) -> CallRow {
         tool: exchange.tool.clone(),
         started: exchange.started.0,
         state: match exchange.standing {
-            Standing::Running => CallState::Running,
-            Standing::Parked => CallState::Parked,
-            Standing::Task => CallState::Task,
-            Standing::Listening => CallState::Listening,
+            CallStanding::Running => CallState::Running,
+            CallStanding::Parked => CallState::Parked,
+            CallStanding::Task => CallState::Task,
+            CallStanding::Listening => CallState::Listening,
         },
         waits_for,
         questions,

@@ -1,7 +1,7 @@
-//! Everything that operators do, on one store: list, show, revoke, export, import, back up.
+//! The operations of operators on one store: list, show, revoke, export, import, back up.
 //!
-//! Inside a server it knows the sessions in memory too, and leaves those to the runtime. Inside a command it has
-//! the store for itself. Every failure is one for people; the control socket passes it on as it is.
+//! Inside a server it also knows the sessions in memory, and leaves changes of those to the runtime. Inside a command
+//! it has the store for itself. Every failure is written for people; the control socket passes it on as it is.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,67 +12,68 @@ use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::{RecordKey, Space, StoreError};
-use tenure_session::record::{End, Kept};
-use tenure_session::session::{self, Changes, Existing, NotAdopted, SavedSession, Sessions, Settings};
+use tenure_session::record::{EndCause, StoredSession};
+use tenure_session::session::{self, Changes, Existing, NotAdopted, SavedSession, Sessions};
+use tenure_session::settings::Settings;
 use tenure_session::supervise::{LoopInfo, LoopState};
 use tenure_session::{Limits, SessionKey};
 use tokio::sync::Semaphore;
 
-use super::calls::{self, Calls};
-use super::data::DataDesk;
+use super::calls::{self, CallList};
+use super::data::DataOperator;
 use super::key::{Prefix, key_text};
 use super::look;
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
-use super::view::{Detail, LoopView, Row};
+use super::view::{Detail, LoopView, SessionRow};
 use crate::failure::Failure;
-use crate::wire::{self, BackedUp, Opened, Stage};
+use crate::wire::{self, BackedUp, ByteProgress, OpenedStore};
 
 /// Rows in one page, at most.
 const PAGE: usize = 500;
 
-/// Does what operators ask for.
+/// The operations of operators on one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Operator {
-    store: Opened,
+    store: OpenedStore,
     /// The sessions in memory, inside a server.
     sessions: Option<Sessions>,
     /// The requests without a session, inside a server.
     exchanges: Option<Exchanges>,
-    /// What clients make it hold, inside a server.
+    /// What clients make the process hold, inside a server.
     budget: Option<Budget>,
     limits: Arc<Limits>,
-    data: DataDesk,
-    /// One import at a time: two of the same session would get in each other's way.
+    data: DataOperator,
+    /// One import at a time: two imports of the same session would interfere.
     importing: Arc<Semaphore>,
-    /// One backup at a time, because each of them takes the disk for itself.
+    /// One backup at a time, because a backup uses all of the disk's bandwidth.
     backing_up: Arc<Semaphore>,
 }
 
 /// Some rows, in the order of their keys.
 #[derive(Serialize, Deserialize, Debug)]
-pub(crate) struct Page {
-    pub(crate) rows: Vec<Row>,
-    /// Where the next page begins: after this key. Nothing if this was the last.
+pub(crate) struct SessionRows {
+    pub(crate) rows: Vec<SessionRow>,
+    /// The next page begins after this key; `None` on the last page.
     #[serde(default)]
     pub(crate) next: Option<String>,
 }
 
-/// What came of revoking a session.
+/// The result of revoking a session.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Revoked {
-    /// It is over now.
+    /// It was alive, and has ended now.
     Now,
-    /// It was over before, in this way.
-    Before(End),
-    /// There is none.
+    /// It had ended before, in this way.
+    Before(EndCause),
+    /// There is no such session.
     Unknown,
 }
 
 impl Operator {
     /// For a store that no server has open.
-    pub(crate) fn offline(store: Opened, limits: Limits, data: DataDesk) -> Self {
+    pub(crate) fn offline(store: OpenedStore, limits: Limits, data: DataOperator) -> Self {
         let one = || Arc::new(Semaphore::new(1));
         Self {
             store,
@@ -87,37 +88,37 @@ impl Operator {
     }
 
     /// For a running server.
-    pub(crate) fn online(store: Opened, sessions: Sessions, data: DataDesk) -> Self {
+    pub(crate) fn online(store: OpenedStore, sessions: Sessions, data: DataOperator) -> Self {
         let limits = sessions.limits().clone();
         Self { sessions: Some(sessions), ..Self::offline(store, limits, data) }
     }
 
-    /// The same, with its requests without a session.
+    /// Adds the server's requests without a session.
     pub(crate) fn with_exchanges(mut self, exchanges: Exchanges) -> Self {
         self.exchanges = Some(exchanges);
         self
     }
 
-    /// The same, with what its clients make it hold.
+    /// Adds the counts of what clients make the server hold.
     pub(crate) fn with_budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
     }
 
-    /// What clients make the server hold; nothing where no server runs.
+    /// What clients make the server hold; empty without a server.
     pub(crate) fn usage(&self) -> Vec<UsageRow> {
         self.budget.as_ref().map(usage::usage).unwrap_or_default()
     }
 
-    /// What is under way; nothing where no server runs.
-    pub(crate) fn calls(&self) -> Calls {
+    /// The running requests; empty without a server.
+    pub(crate) fn calls(&self) -> CallList {
         match &self.sessions {
             Some(sessions) => calls::calls(sessions, self.exchanges.as_ref()),
-            None => Calls::default(),
+            None => CallList::default(),
         }
     }
 
-    /// What runs in the background of a server; nothing where none runs.
+    /// The background loops of the server; empty without a server.
     pub(crate) fn loops(&self) -> Vec<LoopView> {
         let (now, loops) = (now(), self.sessions.as_ref().map(|sessions| sessions.loops().list()));
         let view = |info: LoopInfo| LoopView {
@@ -129,23 +130,23 @@ impl Operator {
         loops.unwrap_or_default().into_iter().map(view).collect()
     }
 
-    /// Everything about data sessions.
-    pub(crate) fn data(&self) -> &DataDesk {
+    /// The same operations on data sessions.
+    pub(crate) fn data(&self) -> &DataOperator {
         &self.data
     }
 
     /// Sessions in the order of their keys, after one of them.
-    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<Page, Failure> {
+    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<SessionRows, Failure> {
         let limit = limit.clamp(1, PAGE);
         let records = self.store.store.list(Space::Session, after, limit).await.map_err(cannot_read)?;
         let next = records.last().filter(|_| records.len() == limit).map(|(key, _)| key_text(key));
         let now = now();
         let row = |(key, record)| look::row(&key, &record, self.info(&key).as_ref(), now);
-        Ok(Page { rows: records.into_iter().map(row).collect(), next })
+        Ok(SessionRows { rows: records.into_iter().map(row).collect(), next })
     }
 
     /// Sessions whose keys begin with these digits.
-    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page, Failure> {
+    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<SessionRows, Failure> {
         let mut page = self.page(prefix.before(), limit).await?;
         let found = page.rows.len();
         page.rows.retain(|row| row.key.starts_with(prefix.digits()));
@@ -186,14 +187,14 @@ impl Operator {
             return Ok(Revoked::Now);
         }
         let record = store.get(RecordKey::session(key)).await.map_err(cannot_read)?;
-        match record.map(|record| Kept::decode(&record.value)) {
-            Some(Ok(Kept::Tombstone(tombstone))) => Ok(Revoked::Before(tombstone.end)),
+        match record.map(|record| StoredSession::decode(&record.value)) {
+            Some(Ok(StoredSession::Tombstone(tombstone))) => Ok(Revoked::Before(tombstone.end)),
             Some(Err(error)) => Err(failed(&error)),
-            Some(Ok(Kept::Session(_))) | None => Ok(Revoked::Unknown),
+            Some(Ok(StoredSession::Session(_))) | None => Ok(Revoked::Unknown),
         }
     }
 
-    /// Changes the settings of a session. Returns all of it; nothing if there is no session that lives.
+    /// Changes the settings of a session and returns all of them; `None` if the session does not exist or has ended.
     pub(crate) async fn annotate(
         &self,
         key: SessionKey,
@@ -219,7 +220,7 @@ impl Operator {
     /// A session as it goes into a file.
     pub(crate) async fn export(&self, key: SessionKey) -> Result<Option<Saved>, Failure> {
         let store = self.store.store.as_ref();
-        // The events first: what the record says of them may then be a little ahead, which is harmless.
+        // The events first: then the record may be slightly newer than the events, which is harmless.
         let log = wire::save_log(store, key).await.map_err(cannot_read)?;
         let Some(record) = store.get(RecordKey::session(key)).await.map_err(cannot_read)? else {
             return Ok(None);
@@ -261,20 +262,20 @@ impl Operator {
     pub(crate) async fn backup(
         &self,
         to: &Path,
-        mut progress: impl FnMut(Stage) + Send + 'static,
+        mut progress: impl FnMut(ByteProgress) + Send + 'static,
     ) -> Result<BackedUp, Failure> {
         let Ok(alone) = Arc::clone(&self.backing_up).try_acquire_owned() else {
             return Err(Failure::new("another backup is under way").hint("wait for it to end"));
         };
         let progress = move |stage| {
-            // Kept here, because the copy goes on when nobody waits for it any more.
+            // The permit lives as long as the copy, which goes on even if the caller is gone.
             let _ = &alone;
             progress(stage);
         };
         wire::backup(&self.store, to, progress).await
     }
 
-    /// What is wrong with the background of the server, in words.
+    /// What is wrong with the server's background loops, in words.
     fn fallen(&self) -> Option<String> {
         match self.sessions.as_ref()?.loops().state() {
             LoopState::Well => None,
@@ -289,7 +290,7 @@ impl Operator {
     }
 }
 
-/// The time of day. There is no other clock here: what is shown is compared with the clock of who looks.
+/// The system's time of day: operators compare the times that they see with it.
 pub(crate) fn now() -> Time {
     SystemClock.now()
 }

@@ -8,7 +8,7 @@ use tenure_session::SessionKey;
 /// Digits of a whole key.
 const DIGITS: usize = 32;
 
-/// The key in hex, all of it.
+/// The whole key in hex.
 pub(crate) fn key_text(key: &SessionKey) -> String {
     format!("{:032x}", u128::from_be_bytes(*key.as_bytes()))
 }
@@ -40,7 +40,7 @@ impl Prefix {
         &self.0
     }
 
-    /// The key to list after, so that the first one with this prefix is the next.
+    /// The key just below the first key with this prefix, for a list that begins after a key.
     pub(crate) fn before(&self) -> Option<SessionKey> {
         let lowest = u128::from_be_bytes(*self.lowest().as_bytes());
         lowest.checked_sub(1).map(|before| SessionKey::from_bytes(before.to_be_bytes()))

@@ -1,7 +1,7 @@
-//! From what the store and the running server know to what is shown.
+//! Fills the views from the records in the store and the sessions in memory.
 //!
-//! What is in memory wins over the record, which may be a little behind. A session whose time is over counts as
-//! ended even if nobody has come by yet to write that down, because that is what its client is told.
+//! The session in memory wins over its record, which may be slightly older. A session past its deadline counts as ended
+//! even if no sweep has written that down yet, because its client gets that answer too.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,27 +9,28 @@ use serde_json::value::RawValue;
 use tenure_protocol::{Method, Request, RequestId, params};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Record, Survey};
-use tenure_session::record::{End, Kept, SessionRecord};
-use tenure_session::session::{CallInfo, IdleTtl, SessionInfo, Settings, noted_requests};
+use tenure_session::record::{EndCause, SessionRecord, StoredSession};
+use tenure_session::session::{CallInfo, SessionInfo, noted_requests};
+use tenure_session::settings::{IdleTtl, Settings};
 use tenure_session::{SessionKey, StreamId};
 
 use super::key::key_text;
 use super::signs::signs;
-use super::view::{CallView, Detail, Events, Party, Row, State, StreamView};
+use super::view::{CallView, Detail, EventTotals, Party, SessionRow, ShownState, StreamView};
 
-/// A row from a record and, if the session is in memory, from there.
-pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>, now: Time) -> Row {
+/// A row from a record, and from the session in memory if it is there.
+pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>, now: Time) -> SessionRow {
     let mut row = empty(key);
     row.deadline = record.deadline.map(|deadline| deadline.0);
-    match Kept::decode(&record.value) {
-        Ok(Kept::Session(session)) => {
+    match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Session(session)) => {
             from_record(&mut row, &session);
             if record.deadline.is_some_and(|deadline| deadline <= now) {
-                (row.state, row.end, row.ended) = (State::Ended, Some(End::Expired), row.deadline);
+                (row.state, row.end, row.ended) = (ShownState::Ended, Some(EndCause::Expired), row.deadline);
             }
         }
-        Ok(Kept::Tombstone(tombstone)) => {
-            (row.state, row.end, row.ended) = (State::Ended, Some(tombstone.end), Some(tombstone.at));
+        Ok(StoredSession::Tombstone(tombstone)) => {
+            (row.state, row.end, row.ended) = (ShownState::Ended, Some(tombstone.end), Some(tombstone.at));
             row.owner = tombstone.owner;
         }
         Err(_) => {}
@@ -40,11 +41,11 @@ pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>,
     row
 }
 
-fn empty(key: &SessionKey) -> Row {
-    Row {
+fn empty(key: &SessionKey) -> SessionRow {
+    SessionRow {
         key: key_text(key),
         label: key.label(),
-        state: State::Unreadable,
+        state: ShownState::Unreadable,
         end: None,
         owner: None,
         client: None,
@@ -62,8 +63,8 @@ fn empty(key: &SessionKey) -> Row {
     }
 }
 
-fn from_record(row: &mut Row, session: &SessionRecord) {
-    row.state = State::Dormant;
+fn from_record(row: &mut SessionRow, session: &SessionRecord) {
+    row.state = ShownState::Dormant;
     row.owner.clone_from(&session.owner);
     row.client = party(&session.initialize, "clientInfo").map(|client| client.name);
     row.backend.clone_from(&session.route);
@@ -73,8 +74,8 @@ fn from_record(row: &mut Row, session: &SessionRecord) {
     row.last_used = Some(session.last_used);
 }
 
-fn from_memory(row: &mut Row, live: &SessionInfo) {
-    (row.state, row.end, row.ended) = (State::Awake, None, None);
+fn from_memory(row: &mut SessionRow, live: &SessionInfo) {
+    (row.state, row.end, row.ended) = (ShownState::Awake, None, None);
     row.owner = live.owner.name().map(str::to_owned);
     row.backend = live.route.name().map(str::to_owned);
     row.revision = Some(live.revision.to_string());
@@ -87,7 +88,7 @@ fn from_memory(row: &mut Row, live: &SessionInfo) {
     row.events = Some(live.events);
 }
 
-/// Everything about one session. `trouble` is what is wrong with the store and the server, if anything.
+/// Everything about one session. `trouble` lists what is wrong with the store and the server.
 pub(super) fn detail(
     key: &SessionKey,
     record: &Record,
@@ -96,7 +97,7 @@ pub(super) fn detail(
     trouble: Vec<String>,
     now: Time,
 ) -> Detail {
-    let kept = Kept::decode(&record.value);
+    let kept = StoredSession::decode(&record.value);
     let mut detail = Detail {
         row: row(key, record, live, now),
         signs: Vec::new(),
@@ -110,7 +111,7 @@ pub(super) fn detail(
         errors: None,
         in_flight: Vec::new(),
         streams: survey.streams.iter().map(stream).collect(),
-        kept: Events {
+        kept: EventTotals {
             events: survey.kept.events,
             bytes: survey.kept.bytes,
             oldest: survey.kept.oldest.map(|oldest| oldest.0),
@@ -118,7 +119,7 @@ pub(super) fn detail(
         version: record.version.0,
         record: serde_json::from_slice(&record.value).unwrap_or(Value::Null),
     };
-    if let Ok(Kept::Session(session)) = &kept {
+    if let Ok(StoredSession::Session(session)) = &kept {
         detail.client = party(&session.initialize, "clientInfo");
         detail.server = party(&session.initialize_result, "serverInfo");
         detail.configured = session.server.as_ref().map(|server| match server.short() {
@@ -140,7 +141,7 @@ pub(super) fn detail(
         detail.settings.clone_from(&live.settings);
         (detail.requests, detail.errors) = (Some(live.requests), Some(live.errors));
         detail.in_flight = live.calls.iter().map(call).collect();
-        // The one that has waited longest first: it is the one to look at.
+        // The oldest first: it is the most likely to be stuck.
         detail.in_flight.sort_by_key(|call| call.started);
     }
     detail.signs = signs(&detail, kept.err().map(|error| error.to_string()), trouble, now);

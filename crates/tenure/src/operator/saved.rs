@@ -1,8 +1,8 @@
 //! A session in a file: one line of JSON, and the checks that such a line has to pass.
 //!
-//! It holds the hashed name of the session, never the secret id; the record and the messages are as the store
-//! has them, so a client that holds the id goes on wherever the line is imported. The format number rises when
-//! an older reader would get it wrong.
+//! The line contains the hash of the session's id, never the secret id. Record and messages are as in the store, so
+//! that a client with the id can go on wherever the line is imported. The format number rises when an older reader
+//! would misread a line.
 
 use std::collections::HashSet;
 
@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use tenure_protocol::Revision;
 use tenure_session::id::Position;
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Event, Place, SavedLog, SavedStream};
-use tenure_session::record::Kept;
+use tenure_session::port::store::{EntryPlace, Event, SavedLog, SavedStream};
+use tenure_session::record::StoredSession;
 use tenure_session::session::Phase;
 use tenure_session::session::SavedSession;
 use tenure_session::{SessionKey, StreamId};
@@ -27,7 +27,7 @@ const FORMAT: u32 = 1;
 /// takes a quarter of it at most.
 pub(crate) const MAX_LINE_BYTES: usize = 512 << 20;
 
-/// Positions beyond this are refused: a store counts on from the highest it has seen.
+/// Positions beyond this are refused: a store continues from the highest position that it has seen.
 const MAX_POSITION: u64 = 1 << 62;
 
 /// A session, as it stands in a file.
@@ -85,14 +85,14 @@ pub(crate) enum NotSaved {
     Record {
         label: String,
         #[source]
-        cause: tenure_session::record::Unreadable,
+        cause: tenure_session::record::UnreadableRecord,
     },
     #[error("{label}: {what}")]
     Wrong { label: String, what: String },
 }
 
 impl Saved {
-    /// What a store has of a session, for a file.
+    /// The line for a session from a store.
     pub(crate) fn of(saved: &SavedSession) -> Result<Self, NotSaved> {
         let label = saved.key.label();
         let text = |bytes: &Bytes, what: &str| {
@@ -107,7 +107,7 @@ impl Saved {
                 events.push(EventLine {
                     position: event.position.0,
                     at: event.at.0,
-                    place: if event.place == Place::End { PlaceName::End } else { PlaceName::Middle },
+                    place: if event.place == EntryPlace::End { PlaceName::End } else { PlaceName::Middle },
                     body: text(&event.body, "an event")?,
                 });
             }
@@ -135,7 +135,7 @@ impl Saved {
         struct Format {
             format: u32,
         }
-        // Before the rest, which in a newer format may be anything.
+        // The format first: a newer format may have any other members.
         let Format { format } = serde_json::from_slice(line)?;
         if format > FORMAT {
             return Err(NotSaved::Newer(format));
@@ -143,40 +143,41 @@ impl Saved {
         Ok(serde_json::from_slice(line)?)
     }
 
-    /// The line, without its end.
+    /// The line, without the line break.
     pub(crate) fn line(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("a saved session has a JSON form")
     }
 
-    /// What a store takes, if all of it makes sense. Whatever gets past here must do no harm in a store.
+    /// Checks everything that could do harm in a store, and returns the session to import.
     pub(crate) fn check(self) -> Result<SavedSession, NotSaved> {
         let key = parse_key(&self.key).ok_or_else(|| NotSaved::Key(self.key.clone()))?;
         let label = key.label();
         let record = Bytes::from(self.record.get().to_owned());
-        let kept = Kept::decode(&record).map_err(|cause| NotSaved::Record { label: label.clone(), cause })?;
+        let kept = StoredSession::decode(&record)
+            .map_err(|cause| NotSaved::Record { label: label.clone(), cause })?;
         let wrong = |what: String| NotSaved::Wrong { label: label.clone(), what };
         match kept {
-            Kept::Session(session) => {
+            StoredSession::Session(session) => {
                 Revision::parse(&session.revision)
                     .ok_or_else(|| wrong(format!("revision `{}` is not known", session.revision)))?;
                 Phase::parse(&session.phase)
                     .ok_or_else(|| wrong(format!("phase `{}` is not known", session.phase)))?;
             }
-            Kept::Tombstone(_) if !self.streams.is_empty() => {
+            StoredSession::Tombstone(_) if !self.streams.is_empty() => {
                 return Err(wrong("an ended session has no streams".to_owned()));
             }
-            Kept::Tombstone(_) => {}
+            StoredSession::Tombstone(_) => {}
         }
         let log = check_log(self.streams, self.next_stream, self.trimmed).map_err(wrong)?;
         Ok(SavedSession { key, record, deadline: self.deadline.map(Time), log })
     }
 
-    /// When the session is due to be looked at.
+    /// When the sweep looks at the session.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.deadline.map(Time)
     }
 
-    /// The session that the line is about, as far as it can be told without a check.
+    /// The key of the session, before any check; `None` if it is malformed.
     pub(crate) fn key(&self) -> Option<SessionKey> {
         parse_key(&self.key)
     }
@@ -231,7 +232,7 @@ fn check_log(lines: Vec<StreamLine>, next_stream: u32, trimmed: u64) -> Result<S
             saved.events.push(Event {
                 position: Position(event.position),
                 body: event.body.into(),
-                place: if is_ended { Place::End } else { Place::Middle },
+                place: if is_ended { EntryPlace::End } else { EntryPlace::Middle },
                 at: Time(event.at),
             });
         }

@@ -1,15 +1,15 @@
-//! What looks wrong with a session, in words for whoever is woken by it.
+//! What looks wrong with a session, in words for the operator on call.
 //!
-//! Each sign says what is seen, not what to do: that depends on whose fault it is. A session without signs may
-//! still be slow, but nothing in it has stood still for long.
+//! Each sign states an observation and no advice, because the remedy depends on which side is at fault. A session
+//! without signs may still be slow, but none of its requests has been without progress for long.
 
 use std::time::Duration;
 
 use tenure_session::port::clock::Time;
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::session::Phase;
 
-use super::view::{CallView, Detail, State};
+use super::view::{CallView, Detail, ShownState};
 use crate::times::span;
 
 /// A request without progress for this long looks stuck.
@@ -18,8 +18,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// With fewer requests than this, errors say nothing about the session.
 const FEW_REQUESTS: u64 = 10;
 
-/// Everything that looks wrong. `unreadable` says why the record makes no sense, `trouble` what is wrong with
-/// the store and the server.
+/// Everything that looks wrong. `unreadable` says why the record cannot be decoded, `trouble` what is wrong with the
+/// store and the server.
 pub(super) fn signs(
     detail: &Detail,
     unreadable: Option<String>,
@@ -29,19 +29,19 @@ pub(super) fn signs(
     let mut signs = trouble;
     signs.extend(unreadable.map(|why| format!("the record cannot be read: {why}")));
     match detail.row.state {
-        State::Awake => awake(detail, now, &mut signs),
-        State::Dormant => dormant(detail, &mut signs),
-        State::Ended if is_overdue(detail) => {
+        ShownState::Awake => awake(detail, now, &mut signs),
+        ShownState::Dormant => dormant(detail, &mut signs),
+        ShownState::Ended if is_overdue(detail) => {
             signs.push("its time is over; the next sweep of a running server removes it".to_owned());
         }
-        State::Ended | State::Unreadable => {}
+        ShownState::Ended | ShownState::Unreadable => {}
     }
     signs
 }
 
 /// Ended by time, but its record is still the one of a session.
 fn is_overdue(detail: &Detail) -> bool {
-    detail.row.end == Some(End::Expired) && detail.row.phase.is_some()
+    detail.row.end == Some(EndCause::Expired) && detail.row.phase.is_some()
 }
 
 fn awake(detail: &Detail, now: Time, signs: &mut Vec<String>) {

@@ -1,9 +1,9 @@
-//! What operators are shown of what clients make a server hold, and who holds most.
+//! What operators see of the resources that clients use, and which clients use most.
 
 use serde::{Deserialize, Serialize};
 use tenure_session::budget::{self, Budget};
 
-/// Peers of one resource that are named, at most.
+/// The most peers that are named for one resource.
 const MOST: usize = 10;
 
 /// How much of one resource is in use.
@@ -17,7 +17,7 @@ pub(crate) struct UsageRow {
     pub(crate) used: u64,
     /// How much there is.
     pub(crate) total: u64,
-    /// Those that hold most of it, most first.
+    /// The peers that hold most of it, the largest first.
     pub(crate) peers: Vec<PeerRow>,
 }
 

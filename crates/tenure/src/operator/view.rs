@@ -1,38 +1,38 @@
-//! What operators are shown of sessions: a row of a list, and everything about one.
+//! What operators see of sessions: a row of a list, and everything about one.
 //!
-//! Times are milliseconds since 1970. What is not known is left out: a dormant session has no requests in
-//! flight, an ended one has next to nothing.
+//! Times are milliseconds since 1970. Unknown values are left out: a dormant session has no requests in flight, an
+//! ended one has very few values.
 
 use serde::{Deserialize, Serialize};
-use tenure_session::record::End;
-use tenure_session::session::Settings;
+use tenure_session::record::EndCause;
+use tenure_session::settings::Settings;
 
 /// Where a session stands.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub(crate) enum ShownState {
     /// In the memory of a running server.
     Awake,
     /// In the store only; its next request wakes it.
     Dormant,
     /// Over.
     Ended,
-    /// There is a record, and it makes no sense.
+    /// Its record cannot be decoded.
     Unreadable,
 }
 
 /// One session in a list.
 #[derive(Serialize, Deserialize, Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct SessionRow {
     /// The hashed id, all of it.
     pub(crate) key: String,
     /// The name in logs.
     pub(crate) label: String,
-    pub(crate) state: State,
+    pub(crate) state: ShownState,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) end: Option<End>,
-    /// Whom it answers to; nobody in particular if it is left out.
+    pub(crate) end: Option<EndCause>,
+    /// The principal that may use it; left out for an anonymous session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
     /// What its client calls itself.
@@ -52,7 +52,7 @@ pub(crate) struct Row {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<u64>,
-    /// When its record is due to be looked at: then it expires, or its tombstone goes.
+    /// When the sweep looks at its record: then it expires, or its tombstone is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<u64>,
     /// Requests that wait for their answer.
@@ -61,7 +61,7 @@ pub(crate) struct Row {
     /// When the oldest of them began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oldest_call: Option<u64>,
-    /// Streams that somebody reads.
+    /// Streams that have a reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) readers: Option<usize>,
     /// Events kept for resumption.
@@ -73,7 +73,7 @@ pub(crate) struct Row {
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct Detail {
     #[serde(flatten)]
-    pub(crate) row: Row,
+    pub(crate) row: SessionRow,
     /// What looks wrong, in words.
     pub(crate) signs: Vec<String>,
     /// The client, as it called itself.
@@ -89,7 +89,7 @@ pub(crate) struct Detail {
     pub(crate) log_level: Option<String>,
     #[serde(default)]
     pub(crate) subscriptions: Vec<String>,
-    /// What was set for it alone.
+    /// The settings of this session alone.
     #[serde(flatten)]
     pub(crate) settings: Settings,
     /// Requests since it was created or woken.
@@ -104,7 +104,7 @@ pub(crate) struct Detail {
     /// Streams that the store knows.
     #[serde(default)]
     pub(crate) streams: Vec<StreamView>,
-    pub(crate) kept: Events,
+    pub(crate) kept: EventTotals,
     /// The version of the record.
     pub(crate) version: u64,
     /// The record as the store has it. While the session is awake it may be a little behind.
@@ -118,7 +118,7 @@ pub(crate) struct LoopView {
     pub(crate) name: String,
     /// How often it panicked and was started again, since the server began.
     pub(crate) restarts: u64,
-    /// Whether it waits to be started again.
+    /// Whether it has panicked and waits for its restart.
     pub(crate) is_down: bool,
     /// When it panicked last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,7 +144,7 @@ pub(crate) struct CallView {
     /// When it began; not known for a dormant session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started: Option<u64>,
-    /// When the server last showed that it works on it.
+    /// When the server last reported progress on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) progressed: Option<u64>,
     /// Questions to the client that it waits for.
@@ -153,7 +153,7 @@ pub(crate) struct CallView {
     /// The stream that its answer comes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stream: Option<u32>,
-    /// Whether somebody reads that stream.
+    /// Whether that stream has a reader.
     #[serde(default)]
     pub(crate) is_read: bool,
 }
@@ -163,7 +163,7 @@ pub(crate) struct CallView {
 pub(crate) struct StreamView {
     /// 0 is the one that GET opens.
     pub(crate) number: u32,
-    /// Whether more may come on it.
+    /// Whether more events may follow on it.
     pub(crate) open: bool,
     /// The position of its last event.
     pub(crate) last: u64,
@@ -172,9 +172,9 @@ pub(crate) struct StreamView {
     pub(crate) requests: Vec<CallView>,
 }
 
-/// What is kept of a session's events.
+/// How many of a session's events are kept.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventTotals {
     pub(crate) events: usize,
     pub(crate) bytes: usize,
     /// When the oldest of them happened.
@@ -183,7 +183,7 @@ pub(crate) struct Events {
 }
 
 impl CallView {
-    /// What was asked, in few words.
+    /// The method, with the tool if there is one.
     pub(crate) fn title(&self) -> String {
         match &self.tool {
             Some(tool) => format!("{} {tool}", self.method),

@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_layers::data::Policy;
 use tenure_session::Principal;
-use tenure_store::sealed::keys::{Keys, generate};
+use tenure_store::sealed::keys::{SealKeys, generate};
 
 use super::world::{Client, World};
 
 const DRAFT: &str = "io.modelcontextprotocol/session";
 
-fn policy(keys: &Keys) -> Policy {
+fn policy(keys: &SealKeys) -> Policy {
     Policy { seal: Some(Arc::new(keys.clone())), ..Policy::default() }
 }
 
-fn keys() -> Keys {
-    Keys::parse(&generate()).expect("a key")
+fn keys() -> SealKeys {
+    SealKeys::parse(&generate()).expect("a key")
 }
 
 async fn ask(client: &Client, method: &str, params: &Value) -> Value {

@@ -16,7 +16,7 @@ use tenure_session::call::Caller;
 use tenure_session::exchange::{self, ExchangeLimits, Exchanges};
 use tenure_session::port::seal::Seal;
 use tenure_session::port::store::Store;
-use tenure_session::session::Parts;
+use tenure_session::session::SessionParts;
 use tenure_session::state::StateLimits;
 use tenure_session::{Answer, Limits, Principal, Session, Sessions, States};
 use tenure_store::memory::Memory;
@@ -61,8 +61,8 @@ impl World {
         let responder = Arc::clone(&backend).responder().expect("there is one");
         // Nothing here is about the transport's own sessions.
         let limits = Limits { idle_ttl: None, max_lifetime: None, ..Limits::default() };
-        let sessions = Sessions::start(Parts { store, backend, clock: clock.clone(), limits });
-        let exchanges = Exchanges::start(exchange::Parts {
+        let sessions = Sessions::start(SessionParts { store, backend, clock: clock.clone(), limits });
+        let exchanges = Exchanges::start(exchange::ExchangeParts {
             responder,
             clock,
             // However slow the machine is, an answer without anything in front of it is no stream.
@@ -244,12 +244,12 @@ impl Modern {
         let checked =
             tenure_protocol::modern::check(request.clone(), None, Eras::Both).expect("a request of this era");
         match self.exchanges.request(checked, caller).await {
-            exchange::Answer::Json { body, .. } => String::from_utf8_lossy(&body).into_owned(),
-            exchange::Answer::Refused(error) => {
+            exchange::ExchangeAnswer::Json { body, .. } => String::from_utf8_lossy(&body).into_owned(),
+            exchange::ExchangeAnswer::Refused(error) => {
                 let body = message::write_error(Some(&request.id), &error.to_rpc());
                 String::from_utf8_lossy(&body).into_owned()
             }
-            exchange::Answer::Stream(_) => panic!("nothing here says more than its answer"),
+            exchange::ExchangeAnswer::Stream(_) => panic!("nothing here says more than its answer"),
         }
     }
 

@@ -29,7 +29,7 @@ fn tool(client: &Arc<FakeClient>, name: &str, arguments: &Value) -> Call {
 
 fn by(name: &str, client: &Arc<FakeClient>, call: Call) -> Call {
     let caller = Caller { principal: Principal::named(name), ..Caller::anonymous("test") };
-    let context = CallContext::staged(Arc::clone(client) as _, &call.request, caller);
+    let context = CallContext::new(Arc::clone(client) as _, &call.request, caller);
     Call { context, ..call }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::crashing::rest;
 use crate::gateway::Gateway;
 use crate::support::client::Ask;
-use crate::support::events::{Events, Item};
+use crate::support::events::{Events, SseItem};
 
 const MODERN: &str = "2026-07-28";
 
@@ -37,7 +37,7 @@ fn coming_back(id: &str) -> Ask {
 async fn come_back(to: SocketAddr, id: &str) -> Events {
     let mut stream = coming_back(id).open(to).await;
     loop {
-        if let Some(Item::Event(event)) = stream.next().await {
+        if let Some(SseItem::Event(event)) = stream.next().await {
             assert_eq!(event.id.as_deref(), Some(id), "it can come back once more");
             assert_eq!(event.data.as_deref(), Some(""), "and no message");
             return stream;

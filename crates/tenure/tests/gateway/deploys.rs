@@ -197,7 +197,7 @@ async fn a_next_process_that_cannot_start_leaves_the_running_one_alone() {
     assert_ne!(said.code, Some(0), "{}", said.err);
     gateway
         .logged("that it came to nothing", |line| {
-            line["message"] == "another process wanted to take over, and did not"
+            line["message"] == "another process began to take over and failed"
         })
         .await;
     let (pid, _) = heard(&session, 1).await;

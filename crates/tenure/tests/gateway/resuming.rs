@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::gateway::Gateway;
 use crate::support::client::{Ask, Body};
-use crate::support::events::{Event, Events, Item, gist};
+use crate::support::events::{Events, SseEvent, SseItem, gist};
 use crate::support::session::Session;
 
 /// How often an SDK tries to resume a stream before it leaves the call to its timeout.
@@ -57,7 +57,7 @@ async fn ask(ask: Ask, session: &Session, id: u64) -> Said {
 async fn follow(mut stream: Events, id: u64) -> Said {
     let (mut last, mut retry) = (None, Duration::from_secs(1));
     while let Some(item) = stream.next().await {
-        let Item::Event(Event { id: event, data, retry: wait, .. }) = item else { continue };
+        let SseItem::Event(SseEvent { id: event, data, retry: wait, .. }) = item else { continue };
         last = event.or(last);
         retry = wait.map_or(retry, Duration::from_millis);
         let Some(data) = data.filter(|data| !data.is_empty()) else { continue };

@@ -1,7 +1,7 @@
 //! From `initialize` to the first request: versions, the session id, the order of things, and ids.
 
 use serde_json::{Value, json};
-use tenure_testkit::fake_backend::{Opens, Seen};
+use tenure_testkit::fake_backend::{BackendEvent, Opens};
 
 use crate::support::client::{Ask, Response};
 use crate::support::node::{Steered, demo, demo_with, say};
@@ -179,7 +179,7 @@ async fn ping_is_answered_before_the_handshake_is_complete_and_without_the_backe
     }
     steered.script.opened().await;
     for _ in 0..2 {
-        assert!(matches!(steered.script.next().await, Seen::Heard(_)), "the backend hears no ping");
+        assert!(matches!(steered.script.next().await, BackendEvent::Heard(_)), "the backend hears no ping");
     }
 }
 

@@ -13,11 +13,11 @@ use tenure::{MountedNode, Node};
 use tenure_layers::data::{DataLayer, Policy};
 use tenure_session::Limits;
 use tenure_session::port::clock::SystemClock;
-use tenure_session::session::{Parts, Sessions};
+use tenure_session::session::{SessionParts, Sessions};
 use tenure_session::state::{StateLimits, States};
 use tenure_store::disk::{Disk, Sync};
 use tenure_store::memory::Memory;
-use tenure_store::open::{Options, open};
+use tenure_store::open::{StoreOptions, open};
 use tenure_transport::http::{Endpoint, Remote, Rules};
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -32,13 +32,13 @@ use crate::support::{example, modern};
 
 #[tokio::test]
 async fn the_endpoint_can_be_mounted_in_an_axum_router() {
-    let store = open("memory:", Options::default()).await.unwrap().store;
+    let store = open("memory:", StoreOptions::default()).await.unwrap().store;
     let states = States::start(Arc::clone(&store), Arc::new(SystemClock), StateLimits::default());
     let (demo, kinds) = (Arc::new(tenure::demo::backend()), vec![tenure::demo::workspace()]);
     let backend = Arc::new(DataLayer::new(demo, states, Policy::default(), kinds));
     // However slow the machine is, an answer without anything in front of it is JSON.
     let limits = Limits { json_wait: Duration::ZERO, ..Limits::default() };
-    let sessions = Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits });
+    let sessions = Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits });
     let endpoint = Endpoint::new(sessions.clone(), Rules::default());
     let router = Router::new().route("/", get(|| async { "a page" })).route_service("/mcp", endpoint);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,10 +65,10 @@ async fn the_endpoint_can_be_mounted_in_an_axum_router() {
 
 #[tokio::test]
 async fn a_peer_on_another_machine_does_not_pass_for_one_on_this() {
-    let store = open("memory:", Options::default()).await.unwrap().store;
+    let store = open("memory:", StoreOptions::default()).await.unwrap().store;
     let backend = Arc::new(tenure::demo::backend());
     let limits = Limits::default();
-    let sessions = Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits });
+    let sessions = Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits });
     let statuses = async |peer: &str| {
         let remote = Remote::new(peer.parse().unwrap(), "http");
         let endpoint = Endpoint::new(sessions.clone(), Rules::default());

@@ -18,7 +18,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use tenure::Node;
-use tenure_backend::rmcp::{RmcpBackend, Task};
+use tenure_backend::rmcp::{RmcpBackend, ToolTask};
 use tenure_session::backend::Backend;
 
 use crate::rmcp_client::over_http;
@@ -42,7 +42,7 @@ struct Desk {
 #[tool_router]
 impl Desk {
     #[tool(description = "Asks for a name, and signs with it")]
-    async fn sign(&self, task: Task, peer: Peer<RoleServer>) -> Result<String, ErrorData> {
+    async fn sign(&self, task: ToolTask, peer: Peer<RoleServer>) -> Result<String, ErrorData> {
         task.require()?;
         task.begin(Duration::from_secs(60)).await?;
         let form: ElicitRequestParams = serde_json::from_value(form()).expect("a form");

@@ -1,17 +1,18 @@
-//! Programs in the modern era: one child for many requests, since none of them belongs to a session.
+//! Child programs of the modern era: one child serves many requests, because requests have no session.
 //!
-//! Each caller has a child of its own (per endpoint), started by its first request and ended when there was none for
-//! a while (`server`). Requests are kept apart by ids and progress tokens of ours (`traffic`), and what the child says
-//! is put where it belongs (`hear`). Nobody waits for anybody: a client that does not read loses its own messages.
-//! When a child dies, whatever it was working on ends as interrupted, listens as with a server that is away, and the
-//! next request starts another; one that keeps dying is not started again at once.
+//! Each caller has its own child per endpoint. The first request starts it, and it ends after some time without
+//! requests (`server`). Requests have ids and progress tokens of ours (`traffic`), by which the child's messages find
+//! their request (`hear`). No request waits for another client: a client that does not read loses only its own
+//! messages. When a child dies, its requests end as interrupted and its listens as with a server that is away. The
+//! next request starts another child, with back-off if children keep dying.
 //!
-//! Which era the program is of is asked with [`Probe::probe`]; [`tenure_session::backend::probe`] says how to use it.
+//! [`Probe::probe`] asks the program which era it knows; [`tenure_session::backend::probe`] says how to use it.
 //! The legacy half is [`ChildBackend`].
 
-mod hear;
 mod server;
 mod traffic;
+
+mod hear;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,53 +21,53 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::Reply;
 use tenure_protocol::revision::MODERN;
-use tenure_protocol::translate::evidence::{Verdict, Way};
+use tenure_protocol::translate::evidence::{AnsweredOver, Verdict};
 use tenure_protocol::translate::result;
 use tenure_protocol::{Reason, RpcError};
 use tenure_session::backend::Call;
 use tenure_session::backend::Responder;
-use tenure_session::backend::probe::{Answer, Attempt, Probe};
+use tenure_session::backend::probe::{Probe, ProbeAnswer, ProbeAttempt};
 use tenure_session::port::BoxFuture;
 use tenure_session::{Principal, Route};
 use tokio::sync::OnceCell;
 
-use self::server::Server;
-use super::pool::{Taken, Wanted};
+use self::server::ModernChild;
+use super::pool::{TakenChild, WantedChild};
 use super::starter::Starter;
 use super::{ChildBackend, ChildCommand, Warden};
 
-/// How long a program may take to say that it knows the modern era. One that knows it says so soon; one that does not
-/// may say nothing, and a client waits.
+/// How long a program may take to answer whether it knows the modern era. A program that knows it answers soon. Another
+/// program may never answer, and a client waits meanwhile.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How often a child may end between its start and the moment when it takes the request.
+/// How many children may end before one of them takes the request.
 const TRIES: usize = 3;
 
 /// A responder that runs a child process for each caller.
 pub struct ChildResponder {
-    inner: Arc<Inner>,
+    inner: Arc<ChildResponderInner>,
 }
 
-struct Inner {
+struct ChildResponderInner {
     starter: Starter,
-    /// Those that are over stay until another is needed in their place, or in any.
-    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    /// Entries of ended children stay until the next child is started.
+    children: Mutex<HashMap<ChildKey, Arc<CallerChild>>>,
 }
 
-/// Whose child it is.
-type Key = (Route, Principal);
+/// The endpoint and the caller that a child serves.
+type ChildKey = (Route, Principal);
 
-/// A child, or the attempt to start it. Those who need it at once wait for the same start; if the one who began gives
-/// up, the next goes on with it.
-struct Slot {
-    server: OnceCell<Result<Arc<Server>, RpcError>>,
-    /// The one before, which has to be gone first.
-    before: Option<Arc<Server>>,
+/// The child of one caller, or the attempt to start it. Starting is single-flight: concurrent requests wait for the
+/// same start, and if the request that began it is dropped, the next one continues.
+struct CallerChild {
+    server: OnceCell<Result<Arc<ModernChild>, RpcError>>,
+    /// The previous child, which has to end first.
+    before: Option<Arc<ModernChild>>,
     label: String,
 }
 
 impl ChildResponder {
-    /// A responder that runs this command. The warden, if there is one, ends the children should we be killed.
+    /// A responder that runs this command. The warden, if there is one, ends the children if we are killed.
     ///
     /// Must be called within a tokio runtime if children are started ahead.
     pub fn new(command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
@@ -74,18 +75,18 @@ impl ChildResponder {
     }
 
     pub(super) fn of(starter: Starter) -> Self {
-        Self { inner: Arc::new(Inner { starter, slots: Mutex::default() }) }
+        Self { inner: Arc::new(ChildResponderInner { starter, children: Mutex::default() }) }
     }
 
     /// # Cancel safety
     /// Dropping it withdraws the request.
-    fn ask(&self, call: Call) -> impl Future<Output = Answer> + Send + use<> {
+    fn ask(&self, call: Call) -> impl Future<Output = ProbeAnswer> + Send + use<> {
         let inner = Arc::clone(&self.inner);
         async move {
             let cancelled = call.context.cancellation();
             match cancelled.run_until_cancelled(inner.ask(&call)).await {
                 Some(answer) => answer,
-                None => Answer::NotAsked(RpcError::of(Reason::Cancelled, "The request was cancelled")),
+                None => ProbeAnswer::NotAsked(RpcError::of(Reason::Cancelled, "The request was cancelled")),
             }
         }
     }
@@ -94,13 +95,14 @@ impl ChildResponder {
 impl Responder for ChildResponder {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
         let asking = self.ask(call);
-        Box::pin(async move { Attempt { way: Way::Pipes, answer: asking.await }.into_reply() })
+        Box::pin(async move { ProbeAttempt { way: AnsweredOver::Pipes, answer: asking.await }.into_reply() })
     }
 
-    /// Ends all children; resolves when they are gone. What they were asked meanwhile fails, and whatever is asked
-    /// later starts another.
+    /// Ends all children; resolves when they have ended. Requests in flight fail, and later requests start another
+    /// child.
     fn close(&self) -> BoxFuture<()> {
-        let servers: Vec<_> = self.inner.slots.lock().values().filter_map(|slot| slot.running()).collect();
+        let servers: Vec<_> =
+            self.inner.children.lock().values().filter_map(|child| child.running()).collect();
         let ends: Vec<_> = servers.iter().map(|server| server.end()).collect();
         Box::pin(async move { drop(futures_util::future::join_all(ends).await) })
     }
@@ -115,17 +117,17 @@ impl Responder for ChildResponder {
 }
 
 impl Probe for ChildResponder {
-    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+    fn probe(&self, call: Call) -> BoxFuture<ProbeAttempt> {
         let (inner, key) = (Arc::clone(&self.inner), key(&call));
         let known =
             inner.running(&key).is_some_and(|server| server.is_modern() && !server.traffic.is_closed());
         let asking = self.ask(call);
         Box::pin(async move {
             let answer = if known { unless_silent(asking.await) } else { inner.soon(asking).await };
-            let attempt = Attempt { way: Way::Pipes, answer };
+            let attempt = ProbeAttempt { way: AnsweredOver::Pipes, answer };
             match (attempt.verdict(MODERN), inner.running(&key)) {
                 (Verdict::Yes, Some(server)) => server.says_it_is_modern(),
-                // It goes whether or not anybody waits for that.
+                // Dropping the future is fine: the child ends without it.
                 (Verdict::No, Some(server)) => drop(server.end()),
                 _ => {}
             }
@@ -140,59 +142,59 @@ impl std::fmt::Debug for ChildResponder {
     }
 }
 
-fn key(call: &Call) -> Key {
+fn key(call: &Call) -> ChildKey {
     (call.context.route().clone(), call.context.caller().principal.clone())
 }
 
-impl Inner {
-    async fn ask(&self, call: &Call) -> Answer {
+impl ChildResponderInner {
+    async fn ask(&self, call: &Call) -> ProbeAnswer {
         for _ in 0..TRIES {
-            let server = match self.slot(key(call)).server(&self.starter).await {
+            let server = match self.child(key(call)).server(&self.starter).await {
                 Ok(server) => server,
-                Err(error) => return Answer::NotAsked(error),
+                Err(error) => return ProbeAnswer::NotAsked(error),
             };
-            // `None`: it has ended, or takes nothing more; another one is needed.
+            // `None`: the child has ended or takes no more requests, so try the next one.
             if let Some(answer) = server.traffic.carry(call).await {
                 return understood(call, answer);
             }
         }
-        Answer::NotAsked(RpcError::refused("The server has ended"))
+        ProbeAnswer::NotAsked(RpcError::refused("The server has ended"))
     }
 
-    fn slot(&self, key: Key) -> Arc<Slot> {
-        let mut slots = self.slots.lock();
-        if let Some(slot) = slots.get(&key).filter(|slot| !slot.is_over()) {
-            return Arc::clone(slot);
+    fn child(&self, key: ChildKey) -> Arc<CallerChild> {
+        let mut children = self.children.lock();
+        if let Some(child) = children.get(&key).filter(|child| !child.is_over()) {
+            return Arc::clone(child);
         }
-        let before = slots.remove(&key).and_then(|last| last.running());
-        slots.retain(|_, slot| !slot.is_over());
+        let before = children.remove(&key).and_then(|last| last.running());
+        children.retain(|_, child| !child.is_over());
         let label = format!("exchanges of {:?}", key.1);
-        let slot = Arc::new(Slot { server: OnceCell::new(), before, label });
-        slots.insert(key, Arc::clone(&slot));
-        slot
+        let child = Arc::new(CallerChild { server: OnceCell::new(), before, label });
+        children.insert(key, Arc::clone(&child));
+        child
     }
 
-    fn running(&self, key: &Key) -> Option<Arc<Server>> {
-        self.slots.lock().get(key).and_then(|slot| slot.running())
+    fn running(&self, key: &ChildKey) -> Option<Arc<ModernChild>> {
+        self.children.lock().get(key).and_then(|child| child.running())
     }
 
-    /// The answer of a program that may not know the question.
-    async fn soon(&self, asking: impl Future<Output = Answer>) -> Answer {
+    /// The answer of a program that may not know the method, with a timeout.
+    async fn soon(&self, asking: impl Future<Output = ProbeAnswer>) -> ProbeAnswer {
         let patience = self.starter.command.limits.start_timeout.min(PATIENCE);
         tokio::time::timeout(patience, asking).await.unwrap_or_else(|_| {
-            Answer::Nothing(RpcError::of(Reason::TimedOut, "The server did not answer in time"))
+            ProbeAnswer::Nothing(RpcError::of(Reason::TimedOut, "The server did not answer in time"))
         })
     }
 }
 
-impl Slot {
-    async fn server(&self, starter: &Starter) -> Result<Arc<Server>, RpcError> {
+impl CallerChild {
+    async fn server(&self, starter: &Starter) -> Result<Arc<ModernChild>, RpcError> {
         let start = async || {
             if let Some(before) = &self.before {
                 before.end().await;
             }
-            let Taken { process, .. } = starter.process(&self.label, Wanted::Any).await?;
-            let (server, life) = Server::start(process, &starter.command.limits, &self.label);
+            let TakenChild { process, .. } = starter.process(&self.label, WantedChild::Any).await?;
+            let (server, life) = ModernChild::start(process, &starter.command.limits, &self.label);
             starter.backoff.came_up(self.label.clone(), life);
             Ok(server)
         };
@@ -200,11 +202,11 @@ impl Slot {
     }
 
     /// The child, if one was started.
-    fn running(&self) -> Option<Arc<Server>> {
+    fn running(&self) -> Option<Arc<ModernChild>> {
         self.server.get().and_then(|started| started.as_ref().ok()).map(Arc::clone)
     }
 
-    /// Whether it failed, or the child takes no more requests.
+    /// Whether the start failed, or the child takes no more requests.
     fn is_over(&self) -> bool {
         match self.server.get() {
             None => false,
@@ -214,20 +216,20 @@ impl Slot {
     }
 }
 
-/// The answer of a child that has said before that it is modern: if it says nothing it is busy, or has ended, and what
-/// others have asked of it goes on.
-fn unless_silent(answer: Answer) -> Answer {
+/// The answer of a child that is known to be modern. If there is none, the child is busy or has ended; that must not
+/// count as evidence about its era, which would end the child while it works for other requests.
+fn unless_silent(answer: ProbeAnswer) -> ProbeAnswer {
     match answer {
-        Answer::Nothing(error) => Answer::NotAsked(error),
+        ProbeAnswer::Nothing(error) => ProbeAnswer::NotAsked(error),
         answer => answer,
     }
 }
 
-/// A result of a type that nobody knows is no result.
-fn understood(call: &Call, answer: Answer) -> Answer {
+/// A result of an unknown type becomes an error.
+fn understood(call: &Call, answer: ProbeAnswer) -> ProbeAnswer {
     match answer {
-        Answer::Said(Ok(found)) => {
-            Answer::Said(result::kind(&call.request.method, &found).map(|_| found.clone()))
+        ProbeAnswer::Said(Ok(found)) => {
+            ProbeAnswer::Said(result::kind(&call.request.method, &found).map(|_| found.clone()))
         }
         answer => answer,
     }

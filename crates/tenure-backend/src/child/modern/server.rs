@@ -1,4 +1,4 @@
-//! One process that answers requests of many exchanges, until there are none for a while.
+//! One process that answers the requests of many exchanges, and ends after some time without requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,27 +14,27 @@ use super::super::backoff::Life;
 use super::super::command::ChildLimits;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
-use super::traffic::Traffic;
+use super::traffic::ModernTraffic;
 
-pub(super) struct Server {
-    pub(super) traffic: Arc<Traffic>,
+pub(super) struct ModernChild {
+    pub(super) traffic: Arc<ModernTraffic>,
     handle: Handle,
     pipes: Pipes,
-    /// It has answered a discovery in the words of the modern era.
+    /// The child has answered a discovery as the modern era prescribes.
     is_modern: AtomicBool,
-    /// Ends it when nobody needs it any more.
+    /// The task that ends the child when it is idle.
     idler: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
-impl Server {
-    /// Speaks to a process from here on. There is no handshake: whether it answers is seen with its first request.
+impl ModernChild {
+    /// Takes over a process. There is no handshake: only the first request shows whether it answers.
     pub(super) fn start(process: Process, limits: &ChildLimits, label: &str) -> (Arc<Self>, Life) {
         let began = Instant::now();
         let Process { input, output, mut handle } = process;
         handle.tail.serve(label);
         let ended = handle.ended_by_itself.take().unwrap_or_else(|| tokio::sync::oneshot::channel().1);
         let (out, lines) = mpsc::channel(OUT);
-        let traffic = Traffic::new(out, label);
+        let traffic = ModernTraffic::new(out, label);
         let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &traffic);
         tracing::debug!(child = handle.id, label, "a server for requests without a session was started");
         let server = Arc::new(Self {
@@ -59,7 +59,7 @@ impl Server {
         self.is_modern.store(true, Ordering::Relaxed);
     }
 
-    /// Takes no more requests; resolves when it is gone. Until then it may answer those that it has.
+    /// Takes no more requests; resolves when the child has ended. Until then it may answer requests in flight.
     pub(super) fn end(&self) -> BoxFuture<()> {
         self.traffic.close();
         self.pipes.close_input();
@@ -67,11 +67,11 @@ impl Server {
     }
 }
 
-async fn end_when_idle(traffic: Arc<Traffic>, server: Weak<Server>, idle: Duration) {
+async fn end_when_idle(traffic: Arc<ModernTraffic>, server: Weak<ModernChild>, idle: Duration) {
     traffic.unused_for(idle).await;
     if let Some(server) = server.upgrade() {
-        tracing::debug!(child = server.handle.id, "nobody needs the server any more");
-        // It goes whether or not anybody waits for that.
+        tracing::debug!(child = server.handle.id, "the server had no requests for some time; ending it");
+        // Dropping the future is fine: the child ends without it.
         drop(server.end());
     }
 }

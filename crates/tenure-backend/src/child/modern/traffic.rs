@@ -1,8 +1,8 @@
-//! The requests of many exchanges on their way to one child, and what it says to each.
+//! The requests of many exchanges that are in flight at one child.
 //!
-//! Every request has a number of ours, which is its id towards the child and, if the client wants to hear of progress,
-//! part of a token of ours. What comes back (`hear`) is put into a queue of the request's own, so that none waits for
-//! another's client.
+//! Every request has a number of ours, which is its id towards the child and, if the client wants progress, part of our
+//! progress token. Each request has its own queue for the child's messages (`hear`), so that no request waits for
+//! another client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,79 +14,80 @@ use parking_lot::Mutex;
 use tenure_protocol::keys::LEVEL;
 use tenure_protocol::{Method, RawJson, RequestId, RpcError, message};
 use tenure_session::backend::Call;
-use tenure_session::backend::probe::Answer;
+use tenure_session::backend::probe::ProbeAnswer;
 use tenure_session::call::CallContext;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::splice::{self, Marks};
+use super::super::splice::{self, TokenPair};
 use crate::pending::line;
 
-/// What may wait for one request's client. Beyond that, progress and the like is dropped, and a listen ends.
+/// Capacity of one request's queue. When it is full, notifications are dropped, and a listen ends.
 const NEWS: usize = 256;
 
-pub(super) struct Traffic {
+pub(super) struct ModernTraffic {
     /// Lines to the child.
     pub(super) out: mpsc::Sender<Bytes>,
     pub(super) label: Box<str>,
     next: AtomicU64,
-    pub(super) state: Mutex<State>,
-    /// Told when the last request has left.
+    pub(super) state: Mutex<ModernTrafficState>,
+    /// Notified when no request is in flight any more.
     quiet: Notify,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) calls: HashMap<u64, Waiting>,
-    /// Nothing more is taken; what is there may still be answered.
+pub(super) struct ModernTrafficState {
+    pub(super) calls: HashMap<u64, ModernCall>,
+    /// New requests are refused; requests in flight may still be answered.
     pub(super) is_closed: bool,
 }
 
 /// A request in flight.
-pub(super) struct Waiting {
+pub(super) struct ModernCall {
     /// The client's id for it.
     pub(super) id: RequestId,
     pub(super) is_listen: bool,
     pub(super) wants_logs: bool,
-    pub(super) marks: Option<Marks>,
-    pub(super) news: mpsc::Sender<Said>,
-    answer: oneshot::Sender<Answer>,
+    pub(super) tokens: Option<TokenPair>,
+    pub(super) news: mpsc::Sender<CallNotification>,
+    answer: oneshot::Sender<ProbeAnswer>,
 }
 
-/// Something that belongs to a request.
-pub(super) type Said = (Method, Option<RawJson>);
+/// A notification that belongs to a request.
+pub(super) type CallNotification = (Method, Option<RawJson>);
 
-/// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
-struct Sent<'a> {
-    traffic: &'a Traffic,
+/// A request in flight. Dropping it removes the entry, and cancels the request at the child if it is unanswered.
+struct ModernRequestGuard<'a> {
+    traffic: &'a ModernTraffic,
     number: u64,
-    /// The child has heard of it, or will.
+    /// The request was sent, so the child needs a cancellation.
     is_taken: bool,
 }
 
-impl Traffic {
+impl ModernTraffic {
     pub(super) fn new(out: mpsc::Sender<Bytes>, label: &str) -> Arc<Self> {
         let (next, state, quiet) = (AtomicU64::new(1), Mutex::default(), Notify::new());
         Arc::new(Self { out, label: label.into(), next, state, quiet })
     }
 
-    /// Carries a request; everything but its id and its token passes as it is. `None`: the child did not take it.
+    /// Sends a request and waits for its answer. Replaces only the id and the progress token. `None`: the child did
+    /// not take the request.
     ///
     /// # Cancel safety
-    /// A request that nobody waits for is withdrawn.
-    pub(super) async fn carry(&self, Call { request, context }: &Call) -> Option<Answer> {
+    /// Dropping it cancels the request at the child.
+    pub(super) async fn carry(&self, Call { request, context }: &Call) -> Option<ProbeAnswer> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (params, marks) = match splice::marked(request.params.clone(), number) {
+        let (params, tokens) = match splice::replace_token(request.params.clone(), number) {
             Ok(marked) => marked,
-            Err(error) => return Some(Answer::NotAsked(error)),
+            Err(error) => return Some(ProbeAnswer::NotAsked(error)),
         };
         let (news, mut heard) = mpsc::channel(NEWS);
         let (answer, mut answered) = oneshot::channel();
         let level = params.as_ref().and_then(|params| splice::in_meta(params, LEVEL));
-        let waiting = Waiting {
+        let waiting = ModernCall {
             id: request.id.clone(),
             is_listen: request.method == Method::Listen,
             wants_logs: level.is_some_and(|level| level.get() != "null"),
-            marks,
+            tokens,
             news,
             answer,
         };
@@ -95,10 +96,10 @@ impl Traffic {
         let text = line(&message::write_request(&id, &request.method, params.as_ref()));
         tokio::select! {
             biased;
-            // The child is gone before there was room for it.
+            // The child ended before the queue had room.
             _ = &mut answered => return None,
             taken = self.out.send(text) => if taken.is_err() {
-                // It takes nothing any more, though it may go on answering.
+                // The child takes no more requests, though it may still answer earlier ones.
                 self.close();
                 return None;
             },
@@ -111,24 +112,24 @@ impl Traffic {
                 answer = &mut answered => break answer,
             }
         };
-        // What was said before the answer is heard before it.
+        // Pass on the notifications that came before the answer first.
         while let Ok(said) = heard.try_recv() {
             tell(context, said).await;
         }
-        Some(answer.unwrap_or_else(|_| Answer::Nothing(RpcError::server_lost())))
+        Some(answer.unwrap_or_else(|_| ProbeAnswer::Nothing(RpcError::server_lost())))
     }
 
-    fn enter(&self, number: u64, waiting: Waiting) -> Option<Sent<'_>> {
+    fn enter(&self, number: u64, waiting: ModernCall) -> Option<ModernRequestGuard<'_>> {
         let mut state = self.state.lock();
         if state.is_closed {
             return None;
         }
         state.calls.insert(number, waiting);
-        Some(Sent { traffic: self, number, is_taken: false })
+        Some(ModernRequestGuard { traffic: self, number, is_taken: false })
     }
 
-    /// Takes a request out, if it is still there.
-    pub(super) fn take(&self, number: u64) -> Option<Waiting> {
+    /// Removes a request, if it is still in flight.
+    pub(super) fn take(&self, number: u64) -> Option<ModernCall> {
         let mut state = self.state.lock();
         let waiting = state.calls.remove(&number)?;
         if state.calls.is_empty() {
@@ -137,7 +138,7 @@ impl Traffic {
         Some(waiting)
     }
 
-    /// Resolves when there was no request for this long; there will be none then.
+    /// Resolves after this long without requests. From then on new requests are refused.
     pub(super) async fn unused_for(&self, idle: Duration) {
         loop {
             let seen = self.next.load(Ordering::Relaxed);
@@ -164,29 +165,29 @@ impl Traffic {
 
     pub(super) fn cancel(&self, number: u64) {
         let id = RequestId::from_number(number);
-        let text = line(&message::write_cancelled(&id, "nobody waits for the answer any more"));
+        let text = line(&message::write_cancelled(&id, "the client no longer waits for the answer"));
         let Err(mpsc::error::TrySendError::Full(text)) = self.out.try_send(text) else { return };
-        // Not waited for here, but said: nothing else would stop it.
+        // The queue is full: send from a task, because without the cancellation the child would not stop working.
         let out = self.out.clone();
         #[expect(clippy::disallowed_methods, reason = "ends when the child takes it, or takes nothing more")]
         tokio::spawn(async move { drop(out.send(text).await) });
     }
 }
 
-async fn tell(context: &CallContext, (method, params): Said) {
+async fn tell(context: &CallContext, (method, params): CallNotification) {
     if let Err(error) = context.notify(&method, params.as_ref()).await {
-        tracing::debug!(%method, %error, "could not pass a message on");
+        tracing::debug!(%method, %error, "could not pass on a message");
     }
 }
 
-impl Waiting {
-    pub(super) fn answer(self, answer: Answer) {
-        // Whoever asked may have left.
+impl ModernCall {
+    pub(super) fn answer(self, answer: ProbeAnswer) {
+        // The receiver may have been dropped.
         drop(self.answer.send(answer));
     }
 }
 
-impl Drop for Sent<'_> {
+impl Drop for ModernRequestGuard<'_> {
     fn drop(&mut self) {
         if self.traffic.take(self.number).is_some() && self.is_taken {
             self.traffic.cancel(self.number);

@@ -1,7 +1,7 @@
-//! How much the sessions want to hear of the server's log: the server says the most that any of them wants.
+//! The log levels of all sessions of one server. The server gets the most detailed level that any session wants.
 //!
-//! A session that has not said what it wants hears everything, as long as nobody has. When one has, the others count
-//! as wanting `info`: what the server would have said to them by itself nobody knows.
+//! As long as no session has set a level, all sessions get every log message. Once one session has set a level,
+//! sessions without one count as `info`, because the server's default is not known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,40 +12,40 @@ use tenure_protocol::params::LogLevel;
 use tenure_protocol::{Method, RawJson, Reply};
 use tokio::sync::Semaphore;
 
-use super::traffic::Traffic;
+use super::traffic::SharedTraffic;
 use crate::pending::gone;
 
-/// What a session counts as wanting that has not said.
+/// The level of a session that has not set one.
 const USUAL: LogLevel = LogLevel::Info;
 
 pub(super) struct Levels {
-    traffic: Arc<Traffic>,
-    /// Held by whoever talks to the server about it.
-    turn: Semaphore,
-    /// Somebody waits for a turn to settle it; whoever wants that too need not wait as well.
+    traffic: Arc<SharedTraffic>,
+    /// One permit: only one task at a time sets the server's level.
+    exclusive: Semaphore,
+    /// A task waits for the permit to call `settle`, so that a second such task is not needed.
     is_settling: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<LevelState>,
 }
 
 #[derive(Default)]
-struct State {
-    /// What each session wants, if it has said.
+struct LevelState {
+    /// Each session's level, if it has set one.
     wanted: HashMap<u64, Option<LogLevel>>,
-    /// What the server was told last.
+    /// The level that the server was told last.
     told: Option<LogLevel>,
 }
 
 impl Levels {
-    pub(super) fn new(traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(traffic: Arc<SharedTraffic>) -> Self {
         Self {
             traffic,
-            turn: Semaphore::new(1),
+            exclusive: Semaphore::new(1),
             is_settling: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
 
-    /// Whether a session wants a message of this level.
+    /// Whether a session gets a log message of this level.
     pub(super) fn lets_pass(&self, member: u64, level: Option<LogLevel>) -> bool {
         let Some(level) = level else { return true };
         let state = self.state.lock();
@@ -56,12 +56,12 @@ impl Levels {
         }
     }
 
-    /// A session says what it wants. Returns what to tell it.
+    /// Sets a session's level. Returns the reply for the session.
     pub(super) async fn set(&self, member: u64, level: LogLevel) -> Reply {
-        let _turn = self.turn.acquire().await;
+        let _permit = self.exclusive.acquire().await;
         let (most, told) = {
             let state = self.state.lock();
-            // It has left while it waited.
+            // The session left while it waited for the permit.
             if !state.wanted.contains_key(&member) {
                 return Err(gone());
             }
@@ -70,7 +70,7 @@ impl Levels {
             (most, state.told)
         };
         let reply = self.tell(most, told).await?;
-        // Not if it has left meanwhile; then somebody waits to settle it without that session.
+        // If the session has left meanwhile, a task waits to settle the level without it.
         if let Some(wanted) = self.state.lock().wanted.get_mut(&member) {
             *wanted = Some(level);
         }
@@ -85,13 +85,13 @@ impl Levels {
         self.state.lock().wanted.remove(&member);
     }
 
-    /// Tells the server what is wanted now, if somebody has ever said.
+    /// Tells the server the current level, if any session has ever set one.
     pub(super) async fn settle(&self) {
         if self.is_settling.swap(true, Ordering::AcqRel) {
             return;
         }
-        let _turn = self.turn.acquire().await;
-        // Before we look at what is wanted: whoever changes that from here on sees to it themselves.
+        let _permit = self.exclusive.acquire().await;
+        // Clear the flag before reading `wanted`: a session that changes it later tells the server itself.
         self.is_settling.store(false, Ordering::Release);
         let (most, told) = {
             let state = self.state.lock();
@@ -101,7 +101,7 @@ impl Levels {
         if let (Some(most), Some(_)) = (most, told)
             && let Err(error) = self.tell(most, told).await
         {
-            tracing::debug!(%error, "the server did not take a log level");
+            tracing::debug!(%error, "the server refused a log level");
         }
     }
 

@@ -9,46 +9,46 @@ use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::member::Member;
-use super::server::Server;
+use super::member::MemberSession;
+use super::server::SharedServer;
 use crate::child::shared::members::spawn;
 use crate::pending::gone;
 
 pub(super) struct SharedLink {
-    pub(super) server: Arc<Server>,
-    pub(super) member: Arc<Member>,
+    pub(super) server: Arc<SharedServer>,
+    pub(super) member: Arc<MemberSession>,
     pub(super) has_left: AtomicBool,
 }
 
 impl SharedLink {
     fn subscribe(&self, uri: String, context: CallContext) -> BoxFuture<Reply> {
-        let (crowd, member) = (Arc::clone(&self.server.crowd), Arc::clone(&self.member));
+        let (members, member) = (Arc::clone(&self.server.members), Arc::clone(&self.member));
         settled(context, async move |tell: oneshot::Sender<Reply>| {
-            crowd.topics.subscribe(&member, &uri, tell).await;
+            members.topics.subscribe(&member, &uri, tell).await;
         })
     }
 
     fn unsubscribe(&self, uri: String, context: CallContext) -> BoxFuture<Reply> {
-        let (crowd, member) = (Arc::clone(&self.server.crowd), Arc::clone(&self.member));
+        let (members, member) = (Arc::clone(&self.server.members), Arc::clone(&self.member));
         settled(context, async move |tell: oneshot::Sender<Reply>| {
-            // Whoever asked may have left.
-            drop(tell.send(crowd.topics.unsubscribe(&member, &uri).await));
+            // The receiver may have been dropped.
+            drop(tell.send(members.topics.unsubscribe(&member, &uri).await));
         })
     }
 
     fn set_level(&self, level: params::LogLevel, context: CallContext) -> BoxFuture<Reply> {
-        let (crowd, member) = (Arc::clone(&self.server.crowd), self.member.number);
+        let (members, member) = (Arc::clone(&self.server.members), self.member.number);
         settled(context, async move |tell: oneshot::Sender<Reply>| {
-            drop(tell.send(crowd.levels.set(member, level).await));
+            drop(tell.send(members.levels.set(member, level).await));
         })
     }
 
-    /// Returns what has to be waited for.
+    /// Leaves the server. Returns the end of the server, if this was its last session.
     fn leave(&self) -> Option<BoxFuture<()>> {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return None;
         }
-        self.server.crowd.leave(&self.member).then(|| self.server.end())
+        self.server.members.leave(&self.member).then(|| self.server.end())
     }
 }
 
@@ -70,7 +70,7 @@ impl Link for SharedLink {
                 None => unclear("There is no such log level"),
             },
             _ => {
-                let traffic = Arc::clone(&self.server.crowd.traffic);
+                let traffic = Arc::clone(&self.server.members.traffic);
                 Box::pin(traffic.carry(Arc::clone(&self.member), request, context))
             }
         }
@@ -79,11 +79,14 @@ impl Link for SharedLink {
     fn notify(&self, notification: Notification) {
         let Notification { method, params } = notification;
         match method {
-            // It has heard that from us, and roots and questions it does not know of.
+            // We have sent `initialized` ourselves, and the server knows no roots and may ask no questions.
             Method::Initialized | Method::RootsListChanged | Method::Progress => {}
-            _ if self.server.crowd.traffic.notify(&method, params.as_ref()) => {}
+            _ if self.server.members.traffic.notify(&method, params.as_ref()) => {}
             _ => {
-                tracing::warn!(%method, child = self.server.id(), "the server is behind; dropped a notification");
+                tracing::warn!(
+                    %method, child = self.server.id(),
+                    "the queue to the server is full; dropped a notification"
+                );
             }
         }
     }
@@ -99,12 +102,12 @@ impl Drop for SharedLink {
     }
 }
 
-/// Refuses what we cannot read: whatever the server made of it would hold for all sessions.
+/// Refuses a request that we cannot read: its effect on the server would hold for all sessions.
 fn unclear(what: &'static str) -> BoxFuture<Reply> {
     Box::pin(std::future::ready(Err(RpcError::of(Reason::InvalidParams, what))))
 }
 
-/// Does something that has to come to an end, whether or not somebody waits for it.
+/// Runs `work` in a task of its own, so that it finishes even if the request is dropped.
 fn settled<W: Future<Output = ()> + Send + 'static>(
     context: CallContext,
     work: impl FnOnce(oneshot::Sender<Reply>) -> W,

@@ -1,7 +1,8 @@
-//! One of the sessions that share a server, and what is on its way to it.
+//! One of the sessions that share a server, and its queue of messages.
 //!
-//! Whatever the server says to a session comes in order: what belongs to a request before its answer. A session whose
-//! log has no room just now holds up nobody: what it is told meanwhile waits here, and beyond a bound it is not told.
+//! A session gets the server's messages in order, so notifications of a request come before its answer. A session
+//! whose log is full delays no other session: its messages wait in this bounded queue. When the queue is full,
+//! notifications are dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use tenure_session::call::{CallContext, Outlet};
 use tenure_session::port::BoxFuture;
 use tokio::sync::oneshot;
 
-/// Messages that may wait for a session.
+/// Most messages in the queue of a session.
 const WAITING: usize = 256;
-/// Bytes of their params that may wait.
+/// Most bytes of params and results in the queue.
 const WAITING_BYTES: usize = 4 << 20;
 
-pub(super) struct Member {
+pub(super) struct MemberSession {
     pub(super) number: u64,
     pub(super) outlet: Outlet,
     queue: Mutex<Queue>,
@@ -26,44 +27,44 @@ pub(super) struct Member {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Said>,
+    waiting: VecDeque<MemberMessage>,
     bytes: usize,
-    /// Somebody passes something on, and goes on with what waits.
+    /// A task or caller is passing on messages, and will empty the queue.
     is_busy: bool,
-    /// The session has left; nothing new is for it.
+    /// The session has left; new messages are dropped.
     has_left: bool,
     has_dropped: bool,
 }
 
-/// Something for the session.
-pub(super) enum Said {
+/// A message for the session.
+pub(super) enum MemberMessage {
     /// A notification, on the stream of a request or on the session's own.
     News(Option<Arc<CallContext>>, Method, Option<RawJson>),
     /// The answer to a request.
     Answer(oneshot::Sender<Reply>, Reply),
 }
 
-impl Member {
+impl MemberSession {
     pub(super) fn new(number: u64, outlet: Outlet) -> Arc<Self> {
         Arc::new(Self { number, outlet, queue: Mutex::default() })
     }
 
-    /// Passes something on when all that came before it is. Never waits.
-    pub(super) fn tell(self: &Arc<Self>, said: Said) {
+    /// Passes on a message after all earlier ones. Never waits.
+    pub(super) fn tell(self: &Arc<Self>, message: MemberMessage) {
         let mut next = {
             let mut queue = self.queue.lock();
             if queue.has_left {
                 return;
             }
             if queue.is_busy {
-                return queue.push(said, self);
+                return queue.push(message, self);
             }
             queue.is_busy = true;
-            Some(said)
+            Some(message)
         };
-        while let Some(said) = next {
-            let mut passing = self.pass(said);
-            // Nearly always there is room, and then there is nothing to wait for.
+        while let Some(message) = next {
+            let mut passing = self.pass(message);
+            // Nearly always the log has room, and the future is ready at once.
             if (&mut passing).now_or_never().is_none() {
                 let member = Arc::clone(self);
                 #[expect(
@@ -72,8 +73,8 @@ impl Member {
                 )]
                 tokio::spawn(async move {
                     passing.await;
-                    while let Some(said) = member.next() {
-                        member.pass(said).await;
+                    while let Some(message) = member.next() {
+                        member.pass(message).await;
                     }
                 });
                 return;
@@ -82,7 +83,7 @@ impl Member {
         }
     }
 
-    /// From here on nothing new is passed on.
+    /// Drops all later messages.
     pub(super) fn leave(&self) {
         self.queue.lock().has_left = true;
     }
@@ -91,24 +92,24 @@ impl Member {
         self.queue.lock().has_left
     }
 
-    fn next(&self) -> Option<Said> {
+    fn next(&self) -> Option<MemberMessage> {
         let mut queue = self.queue.lock();
         let next = queue.waiting.pop_front();
         match &next {
-            Some(said) => queue.bytes -= said.bytes(),
+            Some(message) => queue.bytes -= message.bytes(),
             None => (queue.is_busy, queue.has_dropped) = (false, false),
         }
         next
     }
 
-    fn pass(self: &Arc<Self>, said: Said) -> BoxFuture<()> {
-        let (context, method, params) = match said {
-            // Whoever asked may have left.
-            Said::Answer(to, reply) => {
+    fn pass(self: &Arc<Self>, message: MemberMessage) -> BoxFuture<()> {
+        let (context, method, params) = match message {
+            // The receiver may have been dropped.
+            MemberMessage::Answer(to, reply) => {
                 drop(to.send(reply));
                 return Box::pin(std::future::ready(()));
             }
-            Said::News(context, method, params) => (context, method, params),
+            MemberMessage::News(context, method, params) => (context, method, params),
         };
         let outlet = self.outlet.clone();
         Box::pin(async move {
@@ -117,30 +118,33 @@ impl Member {
                 None => outlet.notify(&method, params.as_ref()).await,
             };
             if let Err(error) = told {
-                tracing::debug!(session = outlet.session_label(), %method, %error, "could not pass a message on");
+                tracing::debug!(
+                    session = outlet.session_label(), %method, %error,
+                    "could not pass on a message"
+                );
             }
         })
     }
 }
 
 impl Queue {
-    fn push(&mut self, said: Said, member: &Member) {
+    fn push(&mut self, message: MemberMessage, member: &MemberSession) {
         let is_full = self.waiting.len() >= WAITING || self.bytes >= WAITING_BYTES;
-        // There are never more answers than requests in flight, and somebody waits for each.
-        if is_full && matches!(said, Said::News(..)) {
+        // Answers are never dropped: a caller waits for each, and there are no more of them than requests in flight.
+        if is_full && matches!(message, MemberMessage::News(..)) {
             if !std::mem::replace(&mut self.has_dropped, true) {
                 let session = member.outlet.session_label();
-                tracing::warn!(session, "the session is behind; dropped what a shared server says to it");
+                tracing::warn!(session, "the session's queue is full; dropped messages of a shared server");
             }
             return;
         }
-        let said = said.detached();
-        self.bytes += said.bytes();
-        self.waiting.push_back(said);
+        let message = message.detached();
+        self.bytes += message.bytes();
+        self.waiting.push_back(message);
     }
 }
 
-impl Said {
+impl MemberMessage {
     fn bytes(&self) -> usize {
         match self {
             Self::News(_, _, params) => params.as_ref().map_or(0, |params| params.bytes().len()),
@@ -148,7 +152,7 @@ impl Said {
         }
     }
 
-    /// In a buffer of its own: the one that it came in belongs to many lines.
+    /// A copy in its own buffer: the original buffer holds many lines.
     fn detached(self) -> Self {
         match self {
             Self::News(context, method, params) => {

@@ -1,8 +1,9 @@
-//! All sessions of one shared server, and who of them hears what it says.
+//! All sessions of one shared server, and which of them gets which message of the server.
 //!
-//! Progress goes to the request whose token it has, an update to those who watch the resource, a changed list to
-//! everybody, a log message to the one request in flight in all, or else to everybody who wants it. Anything else is
-//! passed on only if there is a single session, since nobody can tell whose it is.
+//! Progress goes to the request whose token it has, an update to the sessions that watch the resource, a changed list
+//! to all sessions. A log message goes to the request in flight if there is exactly one, else to all sessions that
+//! want its level. Any other message is passed on only if there is a single session, because it does not say for whom
+//! it is.
 
 use std::sync::Arc;
 
@@ -11,47 +12,47 @@ use parking_lot::Mutex;
 use tenure_protocol::{Message, Method, Notification, RawJson, params};
 use tenure_session::call::{Fanout, News, Outlet};
 
-use crate::child::pipes::Ear;
+use crate::child::pipes::MessageSink;
 use crate::child::shared::levels::Levels;
-use crate::child::shared::member::{Member, Said};
+use crate::child::shared::member::{MemberMessage, MemberSession};
 use crate::child::shared::topics::Topics;
-use crate::child::shared::traffic::Traffic;
+use crate::child::shared::traffic::SharedTraffic;
 use crate::child::splice;
 use crate::pending::gone;
 
-pub(super) struct Crowd {
-    pub(super) traffic: Arc<Traffic>,
+pub(super) struct ServerMembers {
+    pub(super) traffic: Arc<SharedTraffic>,
     pub(super) topics: Topics,
     pub(super) levels: Levels,
-    members: Mutex<Members>,
+    members: Mutex<MemberTable>,
 }
 
 #[derive(Default)]
-struct Members {
-    all: HashMap<u64, Arc<Member>>,
+struct MemberTable {
+    all: HashMap<u64, Arc<MemberSession>>,
     next: u64,
     fanouts: Vec<Fanout>,
-    /// The server is gone, or was told to go: nobody can join any more.
+    /// The server has ended, or was told to end: no session can join any more.
     is_closed: bool,
-    /// The server is gone by itself, and sessions are being told so.
+    /// The server ended by itself, and the sessions are being told.
     is_lost: bool,
 }
 
-impl Crowd {
-    pub(super) fn new(traffic: Arc<Traffic>) -> Arc<Self> {
+impl ServerMembers {
+    pub(super) fn new(traffic: Arc<SharedTraffic>) -> Arc<Self> {
         let (topics, levels) = (Topics::new(Arc::clone(&traffic)), Levels::new(Arc::clone(&traffic)));
         Arc::new(Self { traffic, topics, levels, members: Mutex::default() })
     }
 
-    /// Takes a session in, unless it is too late for that.
-    pub(super) fn join(self: &Arc<Self>, outlet: Outlet, fanout: Fanout) -> Option<Arc<Member>> {
+    /// Adds a session; `None` if the server has ended or is ending.
+    pub(super) fn join(self: &Arc<Self>, outlet: Outlet, fanout: Fanout) -> Option<Arc<MemberSession>> {
         let member = {
             let mut members = self.members.lock();
             if members.is_closed {
                 return None;
             }
             members.next += 1;
-            let member = Member::new(members.next, outlet);
+            let member = MemberSession::new(members.next, outlet);
             self.levels.join(member.number);
             members.all.insert(member.number, Arc::clone(&member));
             if !members.fanouts.iter().any(|known| known.route() == fanout.route()) {
@@ -59,13 +60,13 @@ impl Crowd {
             }
             member
         };
-        let crowd = Arc::clone(self);
-        spawn(async move { crowd.levels.settle().await });
+        let this = Arc::clone(self);
+        spawn(async move { this.levels.settle().await });
         Some(member)
     }
 
-    /// A session has left, or lost its link. Returns whether the server has to go.
-    pub(super) fn leave(self: &Arc<Self>, member: &Arc<Member>) -> bool {
+    /// A session has left, or lost its link. Returns whether the server has to end.
+    pub(super) fn leave(self: &Arc<Self>, member: &Arc<MemberSession>) -> bool {
         member.leave();
         let is_closed = {
             let mut members = self.members.lock();
@@ -76,21 +77,21 @@ impl Crowd {
         self.traffic.withdraw(member);
         self.levels.leave(member.number);
         if !is_closed {
-            let (crowd, member) = (Arc::clone(self), Arc::clone(member));
-            spawn(async move { tokio::join!(crowd.levels.settle(), crowd.topics.leave(&member)).1 });
+            let (this, member) = (Arc::clone(self), Arc::clone(member));
+            spawn(async move { tokio::join!(this.levels.settle(), this.topics.leave(&member)).1 });
         }
         is_closed
     }
 
-    /// Nobody can join any more, if nobody is there.
+    /// Closes the server to new sessions if it has none. Returns whether it is closed.
     pub(super) fn close_if_empty(&self) -> bool {
         let mut members = self.members.lock();
         members.is_closed |= members.all.is_empty();
         members.is_closed
     }
 
-    /// The server is ended from our side, so everything that waits for it fails. Not if it was lost: then calls fail when
-    /// all sessions know of the loss, or one of them would take the failure for the answer of its server.
+    /// We end the server, so all requests in flight fail. If the server was lost, they fail only after all sessions
+    /// know of the loss; otherwise a session would take the failure for the server's answer.
     pub(super) fn end(&self) {
         if !self.members.lock().is_lost {
             self.traffic.over(&gone());
@@ -101,7 +102,7 @@ impl Crowd {
         self.members.lock().is_closed
     }
 
-    fn everybody(&self) -> Vec<Arc<Member>> {
+    fn all_members(&self) -> Vec<Arc<MemberSession>> {
         self.members.lock().all.values().cloned().collect()
     }
 
@@ -112,17 +113,20 @@ impl Crowd {
             Method::ResourceUpdated => {
                 let Some(uri) = params::subscription_uri(params.as_ref()) else { return };
                 for member in self.topics.watchers(&uri) {
-                    member.tell(Said::News(None, method.clone(), params.clone()));
+                    member.tell(MemberMessage::News(None, method.clone(), params.clone()));
                 }
             }
             Method::ToolsListChanged => self.changed(News::Tools),
             Method::PromptsListChanged => self.changed(News::Prompts),
             Method::ResourcesListChanged => self.changed(News::Resources),
-            // About a question of its own, and those are all refused.
+            // The server cancels a question of its own, and we have refused all of those.
             Method::Cancelled => {}
-            _ => match &self.everybody()[..] {
-                [only] => only.tell(Said::News(None, method, params)),
-                _ => tracing::debug!(%method, "a shared server says something, and nobody can tell to whom"),
+            _ => match &self.all_members()[..] {
+                [only] => only.tell(MemberMessage::News(None, method, params)),
+                _ => tracing::debug!(
+                    %method,
+                    "a shared server sent a notification that does not say for which session it is; dropped"
+                ),
             },
         }
     }
@@ -131,28 +135,28 @@ impl Crowd {
         let Some(params) = params else { return };
         let Some((number, said)) = splice::Token::read(params) else { return };
         let Some(caller) = self.traffic.caller(number) else { return };
-        // A request without a token of its client's has none of ours either.
+        // A request without a client's token has no token of ours.
         let Some(tokens) = caller.tokens.as_ref().filter(|tokens| tokens.ours == said) else { return };
-        let params = splice::unmark(params, &tokens.own);
-        caller.member.tell(Said::News(Some(caller.context), Method::Progress, Some(params)));
+        let params = splice::restore_token(params, &tokens.own);
+        caller.member.tell(MemberMessage::News(Some(caller.context), Method::Progress, Some(params)));
     }
 
     fn log(&self, params: Option<RawJson>) {
         let level = params::log_level(params.as_ref());
         if let Some(caller) = self.traffic.only_one() {
             if self.levels.lets_pass(caller.member.number, level) {
-                caller.member.tell(Said::News(Some(caller.context), Method::LogMessage, params));
+                caller.member.tell(MemberMessage::News(Some(caller.context), Method::LogMessage, params));
             }
             return;
         }
-        for member in self.everybody() {
+        for member in self.all_members() {
             if self.levels.lets_pass(member.number, level) {
-                member.tell(Said::News(None, Method::LogMessage, params.clone()));
+                member.tell(MemberMessage::News(None, Method::LogMessage, params.clone()));
             }
         }
     }
 
-    /// Also those are told that are dormant, when they wake.
+    /// Tells all sessions; dormant sessions are told when they wake.
     fn changed(&self, news: News) {
         let fanouts = self.members.lock().fanouts.clone();
         for fanout in fanouts {
@@ -161,7 +165,7 @@ impl Crowd {
     }
 }
 
-impl Ear for Crowd {
+impl MessageSink for ServerMembers {
     async fn hear(&self, message: Message) {
         match message {
             Message::Response(response) => self.traffic.answered(response),
@@ -181,7 +185,7 @@ impl Ear for Crowd {
             members.is_lost = true;
             std::mem::take(&mut members.all)
         };
-        // First, so that whoever is told that the server is gone finds its session without one.
+        // Before the calls fail: a caller that sees its call fail must find its session without a link.
         for member in members.values() {
             member.outlet.link_lost();
         }
@@ -193,7 +197,7 @@ impl Ear for Crowd {
     }
 }
 
-/// What has to be said to the server whether or not anybody waits for it.
+/// Spawns work for the server that has to finish even if its request is dropped.
 pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     #[expect(
         clippy::disallowed_methods,

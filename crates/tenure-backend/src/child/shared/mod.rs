@@ -1,17 +1,21 @@
-//! One child for many sessions, for servers that keep nothing for a single client.
+//! One child for many sessions, for servers that keep no data for a single client.
 //!
-//! The first session starts it (`slot`), we shake hands with it ourselves (`server`), and every session has a link of
-//! its own (`link`). Requests are kept apart by numbers of ours (`traffic`); what else the server says goes
-//! to whom it concerns (`members`), in order and without waiting for anybody (`member`). Subscriptions and log levels
-//! are put together from what the sessions want (`topics`, `levels`).
+//! The first session starts it (`slot`), we do the handshake ourselves (`server`), and every session has its own link
+//! (`link`). Requests have numbers of ours (`traffic`). Other messages of the server go to the sessions that they
+//! concern (`members`), in order, and no session waits for another (`member`). Subscriptions and log levels are merged
+//! from the wishes of all sessions (`topics`, `levels`).
 
-mod levels;
-mod link;
-mod member;
-mod members;
-mod server;
 mod slot;
-mod topics;
+
+mod server;
+
+mod link;
 mod traffic;
 
-pub(super) use self::slot::{Slot, open};
+mod member;
+mod members;
+
+mod levels;
+mod topics;
+
+pub(super) use self::slot::{SharedChild, open};

@@ -1,4 +1,4 @@
-//! One process that serves many sessions: the handshake that is ours, and the end.
+//! One process that serves many sessions: our handshake with it, and its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use super::super::link::Failure;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
 use super::super::splice;
-use super::traffic::Traffic;
-use crate::child::shared::members::Crowd;
+use super::traffic::SharedTraffic;
+use crate::child::shared::members::ServerMembers;
 
-pub(super) struct Server {
-    pub(super) crowd: Arc<Crowd>,
+pub(super) struct SharedServer {
+    pub(super) members: Arc<ServerMembers>,
     handle: Handle,
     pipes: Pipes,
-    /// What it said to `initialize`.
+    /// Its result of `initialize`.
     result: RawJson,
     revision: Revision,
 }
 
-/// Why there is no server. Its process is gone.
+/// Why there is no server. Its process has ended.
 pub(super) enum NoServer {
-    /// Nobody wanted it any more.
+    /// No session waits for the server any more.
     GivenUp,
     Failed(Failure),
 }
 
-impl Server {
+impl SharedServer {
     /// Shakes hands with a process, which may take this long.
     pub(super) async fn start(
         process: Process,
@@ -47,9 +47,9 @@ impl Server {
         let Process { input, output, mut handle } = process;
         let ended = handle.ended_by_itself.take().unwrap_or_else(|| tokio::sync::oneshot::channel().1);
         let (out, lines) = mpsc::channel(OUT);
-        let crowd = Crowd::new(Traffic::new(out, limits.start_timeout));
-        let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &crowd);
-        let shaking = tokio::time::timeout(patience, shake_hands(&crowd.traffic));
+        let members = ServerMembers::new(SharedTraffic::new(out, limits.start_timeout));
+        let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &members);
+        let shaking = tokio::time::timeout(patience, shake_hands(&members.traffic));
         let Some(answer) = given_up.run_until_cancelled(shaking).await else {
             pipes.close_input();
             handle.end().await;
@@ -60,14 +60,14 @@ impl Server {
         });
         let (error, tail) = match answer.and_then(|result| Ok((speaks(&result)?, result))) {
             Ok((revision, result)) => {
-                crowd.traffic.notify(&Method::Initialized, None);
-                // Its buffer belongs to many lines.
+                members.traffic.notify(&Method::Initialized, None);
+                // Copy it: the original buffer holds many lines.
                 let result = result.detached();
-                return Ok((Self { crowd, handle, pipes, result, revision }, Life { began, ended }));
+                return Ok((Self { members, handle, pipes, result, revision }, Life { began, ended }));
             }
             Err(error) => {
                 pipes.close_input();
-                // Before its last words are looked at: until it is gone there may be more of them.
+                // End the child before reading its stderr tail: until it has ended it may write more.
                 handle.end().await;
                 (error, handle.tail.last())
             }
@@ -76,8 +76,8 @@ impl Server {
         Err(NoServer::Failed(Failure { what: error.to_string(), error, tail, ended_by_itself }))
     }
 
-    /// What to say to the `initialize` of a session. One that asked for an older revision gets that: results are of the
-    /// same shape in all of them, and a server does not know which of its clients reads what.
+    /// The result for a session's `initialize`. A session that asked for an older revision gets that revision: results
+    /// have the same shape in all revisions, and a shared server does not know which revision each client speaks.
     pub(super) fn introduction(&self, asked: Revision) -> RawJson {
         if asked >= self.revision {
             return self.result.clone();
@@ -89,26 +89,26 @@ impl Server {
         self.handle.id
     }
 
-    /// Ends it if it has no sessions.
+    /// Ends the server if it has no sessions.
     pub(super) fn end_if_empty(&self) {
-        if self.crowd.close_if_empty() {
-            // It goes whether or not anybody waits for that.
+        if self.members.close_if_empty() {
+            // Dropping the future is fine: the server ends without it.
             drop(self.end());
         }
     }
 
-    /// Resolves when it is gone.
+    /// Ends the server; resolves when its process has ended.
     pub(super) fn end(&self) -> BoxFuture<()> {
-        self.crowd.end();
+        self.members.end();
         self.pipes.close_input();
         Box::pin(self.handle.end())
     }
 }
 
-async fn shake_hands(traffic: &Arc<Traffic>) -> Reply {
+async fn shake_hands(traffic: &Arc<SharedTraffic>) -> Reply {
     let params = RawJson::of(&serde_json::json!({
         "protocolVersion": Revision::LATEST.as_str(),
-        // None: it could not tell which of its clients it asks.
+        // Empty: a shared server cannot say which of its clients it wants to ask.
         "capabilities": {},
         "clientInfo": { "name": "tenure", "version": env!("CARGO_PKG_VERSION") },
     }));

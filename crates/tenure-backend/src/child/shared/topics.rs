@@ -1,7 +1,7 @@
-//! Which sessions watch which resource: the server is subscribed once for all of them.
+//! Which sessions watch which resource. We subscribe at the server once for all of them.
 //!
-//! What is asked of the server about one resource is asked one after the other, so that it always ends up as the
-//! sessions want it. Somebody always waits for the server's answer, also when the client that asked has left.
+//! Requests about one resource go to the server one after the other, so that its final state is what the sessions
+//! want. A task always waits for the server's answer, even if the client that asked has left.
 
 use std::sync::Arc;
 
@@ -10,56 +10,62 @@ use parking_lot::Mutex;
 use tenure_protocol::{Method, RawJson, Reply, RpcError};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::member::Member;
-use super::traffic::Traffic;
+use super::member::MemberSession;
+use super::traffic::SharedTraffic;
 use crate::pending::gone;
 
 pub(super) struct Topics {
-    traffic: Arc<Traffic>,
+    traffic: Arc<SharedTraffic>,
     by_uri: Mutex<HashMap<Box<str>, Arc<Topic>>>,
 }
 
 struct Topic {
     uri: Box<str>,
-    /// Held by whoever talks to the server about it.
-    turn: Semaphore,
-    state: Mutex<State>,
+    /// One permit: only one request about this resource is in flight at the server.
+    exclusive: Semaphore,
+    state: Mutex<TopicState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TopicState {
     members: HashMap<u64, Watcher>,
-    /// How many subscriptions of each session wait for their turn.
+    /// How many subscriptions of each session wait for the permit.
     waiting: HashMap<u64, usize>,
-    /// The server knows that somebody watches it.
+    /// We are subscribed at the server.
     is_subscribed: bool,
 }
 
 struct Watcher {
-    member: Arc<Member>,
-    /// The session knows that it watches.
+    member: Arc<MemberSession>,
+    /// The session has got the answer to its subscription.
     is_told: bool,
 }
 
 impl Topics {
-    pub(super) fn new(traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(traffic: Arc<SharedTraffic>) -> Self {
         Self { traffic, by_uri: Mutex::default() }
     }
 
-    /// A session watches a resource, and is told. If nobody hears that, it never was.
-    pub(super) async fn subscribe(&self, member: &Arc<Member>, uri: &str, tell: oneshot::Sender<Reply>) {
+    /// Subscribes a session, and sends it the reply. If the session no longer waits for the reply, undoes the
+    /// subscription.
+    pub(super) async fn subscribe(
+        &self,
+        member: &Arc<MemberSession>,
+        uri: &str,
+        tell: oneshot::Sender<Reply>,
+    ) {
         let topic = self.topic(uri);
         *topic.state.lock().waiting.entry(member.number).or_default() += 1;
         {
-            let _turn = topic.turn.acquire().await;
+            let _permit = topic.exclusive.acquire().await;
             let begun = topic.state.lock().begin(member);
             let reply = match begun {
                 Err(error) => Err(error),
                 Ok(true) => Ok(RawJson::EMPTY_OBJECT),
-                // With the session among the members already: an update may come before the answer.
+                // `begin` has added the session to the members, because an update may come before the answer.
                 Ok(false) => self.ask(&Method::ResourcesSubscribe, uri).await,
             };
-            // What it comes to is settled before the next one has its turn: that may be of the same session.
+            // Finish before releasing the permit: the next subscription may be of the same session.
             let is_unused = topic.state.lock().finish(member.number, reply, tell);
             if is_unused {
                 self.withdraw(uri).await;
@@ -68,10 +74,10 @@ impl Topics {
         self.forget_if_unused(&topic);
     }
 
-    /// A session does not watch a resource any more.
-    pub(super) async fn unsubscribe(&self, member: &Member, uri: &str) -> Reply {
+    /// Unsubscribes a session.
+    pub(super) async fn unsubscribe(&self, member: &MemberSession, uri: &str) -> Reply {
         let topic = self.topic(uri);
-        let _turn = topic.turn.acquire().await;
+        let _permit = topic.exclusive.acquire().await;
         let others = {
             let mut state = topic.state.lock();
             let others = state.members.keys().any(|number| *number != member.number);
@@ -80,7 +86,7 @@ impl Topics {
             }
             others
         };
-        // If it was the last, or there never was one, this is between it and the server.
+        // If no other session watches the resource, the server decides about the request.
         let reply = match others {
             true => Ok(RawJson::EMPTY_OBJECT),
             false => self.ask(&Method::ResourcesUnsubscribe, uri).await,
@@ -94,12 +100,12 @@ impl Topics {
         reply
     }
 
-    /// A session has left without a word.
-    pub(super) async fn leave(&self, member: &Member) {
+    /// Removes a session that has left without unsubscribing.
+    pub(super) async fn leave(&self, member: &MemberSession) {
         let watched = |topic: &&Arc<Topic>| topic.state.lock().members.contains_key(&member.number);
         let topics: Vec<_> = self.by_uri.lock().values().filter(watched).cloned().collect();
         let leaving = topics.into_iter().map(|topic| async move {
-            let _turn = topic.turn.acquire().await;
+            let _permit = topic.exclusive.acquire().await;
             let is_last = {
                 let mut state = topic.state.lock();
                 state.members.remove(&member.number);
@@ -113,10 +119,10 @@ impl Topics {
         futures_util::future::join_all(leaving).await;
     }
 
-    /// The sessions that watch this resource, or one that it is part of.
-    pub(super) fn watchers(&self, uri: &str) -> Vec<Arc<Member>> {
+    /// The sessions that watch this resource, or a resource that contains it.
+    pub(super) fn watchers(&self, uri: &str) -> Vec<Arc<MemberSession>> {
         let by_uri = self.by_uri.lock();
-        // Ends of what it may be part of: before and after each of these, and the whole.
+        // Prefixes that may name a containing resource: up to and including each separator, and the whole URI.
         let cuts = uri.match_indices(['/', '?', '#']).flat_map(|(at, _)| [at, at + 1]);
         let parts: HashSet<&str> = cuts.map(|at| &uri[..at]).chain([uri]).collect();
         let mut found = HashMap::new();
@@ -128,10 +134,10 @@ impl Topics {
         found.into_values().collect()
     }
 
-    /// Nobody watches it any more.
+    /// Unsubscribes at the server, because no session watches the resource any more.
     async fn withdraw(&self, uri: &str) {
         if let Err(error) = self.ask(&Method::ResourcesUnsubscribe, uri).await {
-            tracing::debug!(%error, "the server did not take back a subscription");
+            tracing::debug!(%error, "the server refused to unsubscribe");
         }
     }
 
@@ -142,7 +148,7 @@ impl Topics {
     fn topic(&self, uri: &str) -> Arc<Topic> {
         let new = || {
             let uri = Box::from(uri);
-            Arc::new(Topic { uri, turn: Semaphore::new(1), state: Mutex::default() })
+            Arc::new(Topic { uri, exclusive: Semaphore::new(1), state: Mutex::default() })
         };
         Arc::clone(self.by_uri.lock().entry(Box::from(uri)).or_insert_with(new))
     }
@@ -153,23 +159,23 @@ impl Topics {
             let state = topic.state.lock();
             state.members.is_empty() && !state.is_subscribed
         };
-        // Nobody else is about to do something with it: the table has it, and the caller.
+        // Two references, the table's and the caller's: no other task uses the topic.
         if is_unused && Arc::strong_count(topic) == 2 {
             by_uri.remove(&topic.uri);
         }
     }
 }
 
-impl State {
-    /// It is the turn of a session's subscription. Returns whether the server knows of one already.
-    fn begin(&mut self, member: &Arc<Member>) -> Result<bool, RpcError> {
+impl TopicState {
+    /// Called with the permit held. Adds the session and returns whether we are subscribed already.
+    fn begin(&mut self, member: &Arc<MemberSession>) -> Result<bool, RpcError> {
         if let Some(waiting) = self.waiting.get_mut(&member.number) {
             *waiting -= 1;
             if *waiting == 0 {
                 self.waiting.remove(&member.number);
             }
         }
-        // Here, under the lock: a session that leaves from now on finds itself among the members.
+        // Check under the lock: a session that leaves later finds itself among the members and is removed.
         if member.has_left() {
             return Err(gone());
         }
@@ -178,14 +184,14 @@ impl State {
         Ok(self.is_subscribed)
     }
 
-    /// The server has answered. Returns whether it watches for nobody.
+    /// The server has answered. Returns whether we are subscribed for no session, so that the caller unsubscribes.
     fn finish(&mut self, number: u64, reply: Reply, tell: oneshot::Sender<Reply>) -> bool {
         let is_ok = reply.is_ok();
         self.is_subscribed |= is_ok;
         let is_heard = tell.send(reply).is_ok();
         if let Some(watcher) = self.members.get_mut(&number) {
             watcher.is_told |= is_ok && is_heard;
-            // The next one of the same session makes use of this one, or undoes it.
+            // A subscription of the same session that waits for the permit will use this one or undo it.
             let is_left_to_next = is_ok && self.waiting.contains_key(&number);
             if !watcher.is_told && !is_left_to_next {
                 self.members.remove(&number);

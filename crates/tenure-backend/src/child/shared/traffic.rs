@@ -1,7 +1,7 @@
-//! The requests of all sessions on their way to one server, and their answers.
+//! The requests of all sessions that are in flight at one server, and their answers.
 //!
-//! Every request has a number of ours, which is its id towards the server and, if the client wants to hear of
-//! progress, a token of ours too. So two sessions may use the same ids and tokens at once.
+//! Every request has a number of ours, which is its id towards the server and, if the client wants progress, part of
+//! our progress token. So two sessions may use the same ids and tokens at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,90 +14,90 @@ use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, Respon
 use tenure_session::call::CallContext;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::super::splice::{Marks, marked};
-use super::member::{Member, Said};
+use super::super::splice::{TokenPair, replace_token};
+use super::member::{MemberMessage, MemberSession};
 use crate::pending::{gone, line};
 
-/// Answers to questions of the server that may wait to be written. Beyond that it gets none.
+/// Most answers to the server's questions that wait to be written. Further questions get no answer.
 const ANSWERS: usize = 128;
 
-pub(super) struct Traffic {
+pub(super) struct SharedTraffic {
     /// Lines to the server.
     out: mpsc::Sender<Bytes>,
     answering: Arc<Semaphore>,
     next: AtomicU64,
-    /// How long the server may take to answer what we ask ourselves.
+    /// How long the server may take to answer our own requests.
     patience: Duration,
-    state: Mutex<State>,
+    state: Mutex<SharedTrafficState>,
 }
 
 #[derive(Default)]
-struct State {
-    calls: HashMap<u64, Waiting>,
-    /// Why nothing more will come.
+struct SharedTrafficState {
+    calls: HashMap<u64, SharedCall>,
+    /// Set when the server has ended: the error for everything that waits.
     over: Option<RpcError>,
 }
 
-struct Waiting {
-    /// Nobody: it is a request of our own.
-    caller: Option<Caller>,
+struct SharedCall {
+    /// `None` for a request of our own.
+    caller: Option<SharedCaller>,
     answer: oneshot::Sender<Reply>,
 }
 
 /// The request of a session.
 #[derive(Clone)]
-pub(super) struct Caller {
-    pub(super) member: Arc<Member>,
+pub(super) struct SharedCaller {
+    pub(super) member: Arc<MemberSession>,
     pub(super) context: Arc<CallContext>,
-    /// What it is called in progress notifications, if the client wants any.
-    pub(super) tokens: Option<Marks>,
+    /// The progress tokens, if the client wants progress.
+    pub(super) tokens: Option<TokenPair>,
 }
 
-/// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
-struct Sent {
-    traffic: Arc<Traffic>,
+/// A request in flight. Dropping it removes the entry, and cancels the request at the server if it is unanswered.
+struct SharedRequestGuard {
+    traffic: Arc<SharedTraffic>,
     number: u64,
-    /// The server has heard of it, or will.
+    /// The request was sent, so the server needs a cancellation.
     is_taken: bool,
     answer: oneshot::Receiver<Reply>,
 }
 
-impl Traffic {
+impl SharedTraffic {
     pub(super) fn new(out: mpsc::Sender<Bytes>, patience: Duration) -> Arc<Self> {
         let answering = Arc::new(Semaphore::new(ANSWERS));
         Arc::new(Self { out, answering, next: AtomicU64::new(0), patience, state: Mutex::default() })
     }
 
-    /// Carries the request of a session; everything but its id and its token passes as it is.
+    /// Sends the request of a session and waits for its answer. Replaces only the id and the progress token.
     ///
     /// # Cancel safety
-    /// A request that nobody waits for is withdrawn.
+    /// Dropping it cancels the request at the server.
     pub(super) async fn carry(
         self: Arc<Self>,
-        member: Arc<Member>,
+        member: Arc<MemberSession>,
         request: Request,
         context: CallContext,
     ) -> Reply {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let Request { method, params, .. } = request;
-        let (params, tokens) = marked(params, number)?;
+        let (params, tokens) = replace_token(params, number)?;
         let context = Arc::new(context);
-        let caller = Caller { member, context: Arc::clone(&context), tokens };
+        let caller = SharedCaller { member, context: Arc::clone(&context), tokens };
         let sent = self.enter(number, Some(caller))?;
         let id = RequestId::from_number(number);
         let text = line(&message::write_request(&id, &method, params.as_ref()));
         tokio::select! {
             biased;
             reply = sent.go(text) => reply,
-            // The server is told when `sent` is dropped, as it is when the time is up.
+            // Dropping `sent` sends the cancellation, as it does after a timeout.
             () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
         }
     }
 
-    /// Asks the server something ourselves. It does not wait for ever: others wait for their turn to ask.
+    /// Sends a request of our own. It has a timeout, because other tasks wait for the caller's permit meanwhile.
     ///
     /// # Cancel safety
-    /// As for [`Traffic::carry`].
+    /// As for [`SharedTraffic::carry`].
     pub(super) async fn ask(self: &Arc<Self>, method: &Method, params: &RawJson) -> Reply {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let sent = self.enter(number, None)?;
@@ -108,17 +108,21 @@ impl Traffic {
         })
     }
 
-    fn enter(self: &Arc<Self>, number: u64, caller: Option<Caller>) -> Result<Sent, RpcError> {
+    fn enter(
+        self: &Arc<Self>,
+        number: u64,
+        caller: Option<SharedCaller>,
+    ) -> Result<SharedRequestGuard, RpcError> {
         let (answer, answered) = oneshot::channel();
         let mut state = self.state.lock();
         if state.over.is_some() || caller.as_ref().is_some_and(|caller| caller.member.has_left()) {
             return Err(RpcError::refused("The server has ended"));
         }
-        state.calls.insert(number, Waiting { caller, answer });
-        Ok(Sent { traffic: Arc::clone(self), number, is_taken: false, answer: answered })
+        state.calls.insert(number, SharedCall { caller, answer });
+        Ok(SharedRequestGuard { traffic: Arc::clone(self), number, is_taken: false, answer: answered })
     }
 
-    /// Sends a notification if there is room for it now.
+    /// Sends a notification; returns `false` if the queue is full or closed.
     pub(super) fn notify(&self, method: &Method, params: Option<&RawJson>) -> bool {
         self.out.try_send(line(&message::write_notification(method, params))).is_ok()
     }
@@ -128,11 +132,11 @@ impl Traffic {
         let number = std::str::from_utf8(id.raw()).ok().and_then(|text| text.parse::<u64>().ok());
         match number.and_then(|number| self.state.lock().calls.remove(&number)) {
             Some(waiting) => waiting.answer(outcome),
-            None => tracing::debug!(?id, "an answer nobody waits for"),
+            None => tracing::debug!(?id, "the server answered a request that is not in flight; dropped"),
         }
     }
 
-    /// The answer to a request cannot be taken; whoever waits for it shall not wait for ever.
+    /// The answer to this request was too long and is dropped: fails the request, which would wait for ever.
     pub(super) fn answer_is_too_long(&self, number: u64) {
         let waiting = self.state.lock().calls.remove(&number);
         if let Some(waiting) = waiting {
@@ -141,13 +145,13 @@ impl Traffic {
         }
     }
 
-    /// The request of this number, if it is one of a session's.
-    pub(super) fn caller(&self, number: u64) -> Option<Caller> {
+    /// The request of this number, if it is a session's.
+    pub(super) fn caller(&self, number: u64) -> Option<SharedCaller> {
         self.state.lock().calls.get(&number)?.caller.clone()
     }
 
-    /// The one request of a client's that is in flight, if there is only one in all.
-    pub(super) fn only_one(&self) -> Option<Caller> {
+    /// The client's request in flight, if there is exactly one in all sessions.
+    pub(super) fn only_one(&self) -> Option<SharedCaller> {
         let state = self.state.lock();
         let callers = state.calls.values().filter_map(|waiting| waiting.caller.as_ref());
         let mut clients = callers.filter(|caller| !caller.context.is_our_own());
@@ -157,21 +161,19 @@ impl Traffic {
         }
     }
 
-    /// Answers a question of the server: it cannot say which of its clients it asks.
+    /// Refuses a question of the server, which cannot say which of its clients it asks.
     pub(super) fn refuse(&self, request: &Request) {
         let Request { id, method, .. } = request;
         let reply = match method {
             Method::Ping => Ok(RawJson::EMPTY_OBJECT),
             _ => Err(RpcError::of(
                 Reason::MethodNotFound,
-                format!(
-                    "{method}: this server is shared by several clients, so there is none that it could ask"
-                ),
+                format!("{method}: this server is shared by several clients, so it cannot ask one of them"),
             )),
         };
         let text = line(&message::write_response(id, &reply));
         let Err(mpsc::error::TrySendError::Full(text)) = self.out.try_send(text) else { return };
-        // Not waited for here: a server that does not read must be listened to all the same.
+        // Do not wait here: the reader must go on even if the server does not read.
         let Ok(permit) = Arc::clone(&self.answering).try_acquire_owned() else { return };
         let out = self.out.clone();
         #[expect(
@@ -180,14 +182,14 @@ impl Traffic {
         )]
         tokio::spawn(async move {
             let _permit = permit;
-            // A server that is gone has no use for the answer.
+            // Fails only if the server has ended, and then it needs no answer.
             let _ = out.send(text).await;
         });
     }
 
-    /// A session has left: what it waits for is over, and the server need not go on with it.
-    pub(super) fn withdraw(&self, member: &Member) {
-        let of_member = |waiting: &mut Waiting| {
+    /// A session has left: fails its requests and cancels them at the server.
+    pub(super) fn withdraw(&self, member: &MemberSession) {
+        let of_member = |waiting: &mut SharedCall| {
             waiting.caller.as_ref().is_some_and(|caller| caller.member.number == member.number)
         };
         let calls: Vec<_> = self.state.lock().calls.extract_if(|_, waiting| of_member(waiting)).collect();
@@ -197,7 +199,7 @@ impl Traffic {
         }
     }
 
-    /// The server will say nothing more: everything that waits for it fails.
+    /// The server has ended: fails all requests in flight.
     pub(super) fn over(&self, error: &RpcError) {
         let calls = {
             let mut state = self.state.lock();
@@ -211,34 +213,34 @@ impl Traffic {
 
     fn cancel(&self, number: u64) {
         let id = RequestId::from_number(number);
-        let text = message::write_cancelled(&id, "nobody waits for the answer any more");
-        // Should the server have no room for it, it finds out by itself that nobody wants the answer.
+        let text = message::write_cancelled(&id, "the client no longer waits for the answer");
+        // If the queue is full the cancellation is lost. Then the server's answer is dropped when it comes.
         let _ = self.out.try_send(line(&text));
     }
 }
 
-impl Waiting {
+impl SharedCall {
     fn answer(self, reply: Reply) {
         match self.caller {
-            // After all that was said about the request before.
-            Some(caller) => caller.member.tell(Said::Answer(self.answer, reply)),
-            // Whoever asked may have left.
+            // Through the member's queue, so that it comes after the request's notifications.
+            Some(caller) => caller.member.tell(MemberMessage::Answer(self.answer, reply)),
+            // The receiver may have been dropped.
             None => drop(self.answer.send(reply)),
         }
     }
 }
 
-impl Sent {
+impl SharedRequestGuard {
     async fn go(mut self, text: Bytes) -> Reply {
         let out = self.traffic.out.clone();
         self.is_taken = tokio::select! {
             biased;
-            // The server is gone, or the session has left, before there was room for it.
+            // The server ended or the session left before the queue had room.
             answer = &mut self.answer => return answer.unwrap_or_else(|_| Err(gone())),
             sent = out.send(text) => sent.is_ok(),
         };
         match (&mut self.answer).await {
-            // It takes nothing any more, and by now the sessions know.
+            // The server takes no more messages, and by now the sessions know.
             _ if !self.is_taken => Err(RpcError::refused("The server has ended")),
             Ok(answer) => answer,
             Err(_) => Err(gone()),
@@ -246,7 +248,7 @@ impl Sent {
     }
 }
 
-impl Drop for Sent {
+impl Drop for SharedRequestGuard {
     fn drop(&mut self) {
         let unanswered = self.traffic.state.lock().calls.remove(&self.number);
         if unanswered.is_some() && self.is_taken {

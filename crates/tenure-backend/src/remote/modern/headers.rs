@@ -1,4 +1,4 @@
-//! The headers of a request that stands alone: they repeat what its body says, for those who route by them.
+//! The headers of a request without a session. They repeat parts of the body for proxies that route by headers.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tenure_protocol::modern::{HeaderParams, header_value, validate};
@@ -10,10 +10,10 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The headers of a request in this version. `tool` says which arguments stand there too.
+/// The headers of a request in this version. `tool` says which arguments are repeated as well.
 ///
 /// # Errors
-/// When something cannot stand in a header.
+/// When a value cannot be a header.
 pub(super) fn write(
     request: &Request,
     version: &str,
@@ -28,7 +28,7 @@ pub(super) fn write(
     }
     let repeated = tool.map(|tool| tool.headers_for(request.params.as_ref())).unwrap_or_default();
     for (name, argument) in repeated {
-        // Its name was looked at when the tool was listed, and its value is written for headers.
+        // The name was checked when the tool was listed, and the value is encoded for headers.
         if let (Ok(name), Ok(argument)) = (HeaderName::try_from(name), HeaderValue::try_from(argument)) {
             headers.insert(name, argument);
         }
@@ -41,10 +41,10 @@ pub(super) fn write(
 
 fn value(what: &str, text: &str) -> Result<HeaderValue, RpcError> {
     HeaderValue::from_str(text)
-        .map_err(|_| RpcError::of(Reason::InvalidRequest, format!("{what} cannot stand in a header")))
+        .map_err(|_| RpcError::of(Reason::InvalidRequest, format!("{what} cannot be sent in a header")))
 }
 
-/// A member of the params that is a text.
+/// A string member of the params.
 pub(super) fn text(request: &Request, member: &str) -> Option<String> {
     params::text_member(request.params.as_ref(), member)
 }
@@ -87,7 +87,7 @@ mod tests {
                 vec!["mcp-method: resources/read", "mcp-name: a:b"],
             ),
             ("tasks/get", json!({"taskId": "7"}), None, vec!["mcp-method: tasks/get", "mcp-name: 7"]),
-            // Without a name it is refused for its params.
+            // The server will refuse the params, since the name is not a string.
             ("tools/call", json!({"name": 7}), None, vec!["mcp-method: tools/call"]),
             (
                 "tools/call",

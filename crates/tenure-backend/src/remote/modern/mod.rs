@@ -1,23 +1,24 @@
-//! Servers elsewhere in the modern era: every request stands alone, and is posted alone.
+//! Remote servers of the modern era: every request is independent, and is posted on its own.
 //!
-//! What the client sent passes as it is, its id and its `_meta` included; ids need not be ours, since nothing else is
-//! on the request's connection, and what names a listen by its id stays right. The headers that repeat the body are
-//! written here (`headers`), those of a tool's arguments by what the tool's schema said when it was last listed
-//! (`tools`). An answer is JSON or a stream of events (`post`); what the server says before it goes through the
-//! call's context in order. Streams are not resumed: there is nothing to resume them by. Dropping the future closes
-//! the connection, and that is how the server hears that nobody waits any more.
+//! The client's request passes unchanged, with its id and its `_meta`. Ids need not be ours, since a connection
+//! carries only one request, and news that names a listen by its id stays valid. We write the headers that repeat the
+//! body (`headers`), and those of a tool's arguments by the schema of the tool's last listing (`tools`). An answer is
+//! JSON or a stream of events (`post`); notifications before the answer go through the call's context in order.
+//! Streams are not resumed, because there is no id to resume them by. Dropping the future closes the connection, which
+//! cancels the request at the server.
 //!
-//! A server that is away is waited for, and gets the request again if it was not sent, or if doing it twice does no harm.
-//! Otherwise the request ends as interrupted.
+//! While a server is away, a request waits. It is sent again if it was not sent before, or if it is safe to repeat.
+//! Otherwise it ends as interrupted.
 //!
-//! A server that does not like the headers of a `tools/call` (-32020) did not carry it out. Then the tools are
-//! listed anew and it is asked once more, and never more often.
+//! A server that refuses the headers of a `tools/call` (-32020) did not carry it out. Then we list the tools again and
+//! retry the call once.
 //!
-//! Which era the server is of is asked with [`Probe::probe`]; [`tenure_session::backend::probe`] says how to use it.
+//! [`Probe::probe`] asks the server which era it knows; [`tenure_session::backend::probe`] says how to use it.
 //! The legacy half is [`RemoteBackend`](super::RemoteBackend).
 
-mod headers;
 mod post;
+
+mod headers;
 mod tools;
 
 use std::sync::Arc;
@@ -26,50 +27,50 @@ use tenure_protocol::Reply;
 use tenure_protocol::modern::Meta;
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::translate::codes::HEADER_MISMATCH;
-use tenure_protocol::translate::evidence::Way;
+use tenure_protocol::translate::evidence::AnsweredOver;
 use tenure_protocol::translate::result;
 use tenure_protocol::{Method, RawJson, Reason, Request, RequestId, RpcError};
 use tenure_session::Route;
 use tenure_session::backend::Call;
 use tenure_session::backend::Responder;
-use tenure_session::backend::probe::{Answer, Attempt, Probe};
+use tenure_session::backend::probe::{Probe, ProbeAnswer, ProbeAttempt};
 use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
 
-use self::tools::Tools;
+use self::tools::ToolHeaders;
 use super::Upstream;
 use super::outage::{Away, Reached, Waits};
-use crate::remote::http_client::Door;
+use crate::remote::http_client::HttpClient;
 
-/// How many pages of tools are asked for to find one.
+/// How many pages of tools are listed to find one tool.
 const PAGES: usize = 32;
 
-/// A responder in front of a server elsewhere.
+/// A responder in front of a remote server.
 pub struct RemoteResponder {
-    server: Arc<Server>,
+    server: Arc<ModernRemote>,
 }
 
-struct Server {
-    door: Arc<Door>,
-    tools: Tools,
+struct ModernRemote {
+    http: Arc<HttpClient>,
+    tools: ToolHeaders,
 }
 
 impl RemoteResponder {
     /// A responder in front of this server.
     ///
     /// # Errors
-    /// When the URL or a header makes no sense.
+    /// When the URL or a header is invalid.
     pub fn new(upstream: &Upstream) -> Result<Self, String> {
-        Ok(Self::at(Arc::new(Door::new(upstream)?)))
+        Ok(Self::at(Arc::new(HttpClient::new(upstream)?)))
     }
 
-    pub(super) fn at(door: Arc<Door>) -> Self {
-        Self { server: Arc::new(Server { door, tools: Tools::default() }) }
+    pub(super) fn at(http: Arc<HttpClient>) -> Self {
+        Self { server: Arc::new(ModernRemote { http, tools: ToolHeaders::default() }) }
     }
 
     /// # Cancel safety
     /// Dropping it closes the connection.
-    fn ask(&self, call: Call) -> impl Future<Output = Attempt> + Send + use<> {
+    fn ask(&self, call: Call) -> impl Future<Output = ProbeAttempt> + Send + use<> {
         let server = Arc::clone(&self.server);
         async move {
             let cancelled = call.context.cancellation();
@@ -97,19 +98,19 @@ impl Responder for RemoteResponder {
 }
 
 impl Probe for RemoteResponder {
-    fn probe(&self, call: Call) -> BoxFuture<Attempt> {
+    fn probe(&self, call: Call) -> BoxFuture<ProbeAttempt> {
         Box::pin(self.ask(call))
     }
 }
 
 impl std::fmt::Debug for RemoteResponder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RemoteResponder").field(&self.server.door.place()).finish()
+        f.debug_tuple("RemoteResponder").field(&self.server.http.place()).finish()
     }
 }
 
-impl Server {
-    async fn ask(&self, call: &Call) -> Attempt {
+impl ModernRemote {
+    async fn ask(&self, call: &Call) -> ProbeAttempt {
         let Call { request, context } = call;
         let meta = match Meta::read(request.params.as_ref()) {
             Ok(meta) => meta,
@@ -118,22 +119,22 @@ impl Server {
         let mut attempt = self.once(request, &meta, context).await;
         if request.method == Method::ToolsCall && is_mismatch(&attempt) {
             tracing::debug!(
-                url = self.door.place(),
-                "the server upstream misses headers; its tools are listed anew"
+                url = self.http.place(),
+                "the server upstream refused the headers of a call; listing its tools again"
             );
             self.list_anew(request, &meta, context).await;
             attempt = self.once(request, &meta, context).await;
         }
         match &mut attempt.answer {
-            Answer::Said(reply) => self.understand(request, context, reply),
-            Answer::Nothing(_) | Answer::NotAsked(_) => {}
+            ProbeAnswer::Said(reply) => self.understand(request, context, reply),
+            ProbeAnswer::Nothing(_) | ProbeAnswer::NotAsked(_) => {}
         }
         attempt
     }
 
-    /// Asks the server, again and again while it is away and that is safe.
-    async fn once(&self, request: &Request, meta: &Meta, context: &CallContext) -> Attempt {
-        let (mut waits, mut is_safe) = (self.door.waits(), false);
+    /// Sends a request, and retries while the server is away and a retry is safe.
+    async fn once(&self, request: &Request, meta: &Meta, context: &CallContext) -> ProbeAttempt {
+        let (mut waits, mut is_safe) = (self.http.waits(), false);
         loop {
             let tool = self.tools.of_call(&context.caller().principal, request);
             let traceparent = context.caller().traceparent.as_deref();
@@ -147,16 +148,16 @@ impl Server {
             };
             let status = away.status;
             if let Err(error) = self.wait((request, meta, context), away, &mut waits, &mut is_safe).await {
-                return Attempt { way: Way::Http(status), answer: Answer::Nothing(error) };
+                return ProbeAttempt { way: AnsweredOver::Http(status), answer: ProbeAnswer::Nothing(error) };
             }
             context.begins_again();
         }
     }
 
-    /// Waits for a server that is away, until a request may be sent again.
+    /// Waits until a request may be sent again to a server that is away.
     ///
     /// # Errors
-    /// When it must not be, or the patience is over.
+    /// When the request must not be sent again, or the patience is over.
     async fn wait(
         &self,
         (request, meta, context): (&Request, &Meta, &CallContext),
@@ -165,8 +166,8 @@ impl Server {
         is_safe: &mut bool,
     ) -> Result<(), RpcError> {
         let repeat = match away.reached {
-            Reached::Nobody => Repeat::Safe,
-            // Its client has to know that it may have missed something.
+            Reached::NotSent => Repeat::Safe,
+            // End the listen: its client has to know that it may have missed something.
             Reached::Perhaps | Reached::Server if request.method == Method::Listen => return Err(away.error),
             Reached::Perhaps | Reached::Server if *is_safe => Repeat::Safe,
             Reached::Perhaps | Reached::Server => repeat(&request.method),
@@ -185,26 +186,29 @@ impl Server {
             }
             *is_safe = true;
         }
-        tracing::info!(method = %request.method, url = self.door.place(), "sent again to a server that was away");
+        tracing::info!(
+            method = %request.method, url = self.http.place(),
+            "sending a request again to a server that was away"
+        );
         Ok(())
     }
 
-    /// A result of a type that nobody knows is no result. Of a list of tools, those go that make no sense.
+    /// A result of an unknown type becomes an error. Tools with invalid annotations are removed from a list of tools.
     fn understand(&self, request: &Request, context: &CallContext, reply: &mut Reply) {
         let Ok(found) = reply else { return };
         if let Err(error) = result::kind(&request.method, found) {
             *reply = Err(error);
         } else if request.method == Method::ToolsList {
-            *found = self.tools.learn(&context.caller().principal, found, self.door.place());
+            *found = self.tools.learn(&context.caller().principal, found, self.http.place());
         }
     }
 
-    /// Lists tools until the one that is called is among them. What becomes of it is seen when it is called again.
+    /// Lists tools until the called tool is among them. The retry of the call shows whether that helped.
     async fn list_anew(&self, call: &Request, meta: &Meta, context: &CallContext) {
         self.find_page(meta, context, |page| tools::names(page, call)).await;
     }
 
-    /// Lists tools until a page is as wanted, and says whether one is. Learns from all of them.
+    /// Lists tools until a page is as wanted; returns whether there is such a page. Learns from all pages.
     async fn find_page(
         &self,
         meta: &Meta,
@@ -212,7 +216,7 @@ impl Server {
         is_wanted: impl Fn(&RawJson) -> bool,
     ) -> bool {
         let principal = &context.caller().principal;
-        let (mut cursor, mut waits) = (None, self.door.waits());
+        let (mut cursor, mut waits) = (None, self.http.waits());
         for _ in 0..PAGES {
             let request = Request {
                 id: RequestId::from_text("tools"),
@@ -224,9 +228,9 @@ impl Server {
                 let Ok(headers) = headers::write(&request, &meta.version, None, traceparent) else {
                     return false;
                 };
-                // What is said meanwhile is not about the client's request.
+                // No context: notifications here do not belong to the client's request.
                 match self.post(&request, headers, None).await {
-                    Ok(Attempt { answer: Answer::Said(Ok(page)), .. }) => break page,
+                    Ok(ProbeAttempt { answer: ProbeAnswer::Said(Ok(page)), .. }) => break page,
                     Ok(_) => return false,
                     Err(away) => match waits.pause(&away) {
                         Some(pause) => tokio::time::sleep(pause).await,
@@ -234,7 +238,7 @@ impl Server {
                     },
                 }
             };
-            self.tools.learn(principal, &page, self.door.place());
+            self.tools.learn(principal, &page, self.http.place());
             if is_wanted(&page) {
                 return true;
             }
@@ -255,10 +259,10 @@ fn repeat(method: &Method) -> Repeat {
     }
 }
 
-fn is_mismatch(attempt: &Attempt) -> bool {
-    matches!(&attempt.answer, Answer::Said(Err(error)) if error.code() == HEADER_MISMATCH)
+fn is_mismatch(attempt: &ProbeAttempt) -> bool {
+    matches!(&attempt.answer, ProbeAnswer::Said(Err(error)) if error.code() == HEADER_MISMATCH)
 }
 
-fn not_asked(error: RpcError) -> Attempt {
-    Attempt { way: Way::Http(None), answer: Answer::NotAsked(error) }
+fn not_asked(error: RpcError) -> ProbeAttempt {
+    ProbeAttempt { way: AnsweredOver::Http(None), answer: ProbeAnswer::NotAsked(error) }
 }

@@ -1,20 +1,20 @@
-//! One POST, and whatever comes back for it.
+//! One POST of a request, and its answer.
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tenure_protocol::translate::evidence::Way;
+use tenure_protocol::translate::evidence::AnsweredOver;
 use tenure_protocol::{Message, Reply, Request, RequestId, RpcError, message};
-use tenure_session::backend::probe::{Answer, Attempt};
+use tenure_session::backend::probe::{ProbeAnswer, ProbeAttempt};
 use tenure_session::call::CallContext;
 
-use super::super::events::Events;
+use super::super::events::UpstreamEvents;
 use super::super::link::{no_answer, refusal};
 use super::super::outage::{Away, Fault};
-use super::Server;
-use crate::remote::http_client::{Answer as Came, error_of, too_long};
+use super::ModernRemote;
+use crate::remote::http_client::{HttpAnswer, error_of, too_long};
 
-impl Server {
-    /// Posts a request and reads its answer. What is said before it goes through the context, if there is one.
+impl ModernRemote {
+    /// Posts a request and reads its answer. Notifications before the answer go through the context, if there is one.
     ///
     /// # Errors
     /// When the server is away.
@@ -23,38 +23,38 @@ impl Server {
         request: &Request,
         headers: HeaderMap,
         context: Option<&CallContext>,
-    ) -> Result<Attempt, Away> {
+    ) -> Result<ProbeAttempt, Away> {
         let body = message::write_request(&request.id, &request.method, request.params.as_ref());
-        let came = match self.door.post_alone(headers, body).await {
+        let came = match self.http.post_alone(headers, body).await {
             Ok(came) => came,
             Err(Fault::Away(away)) => return Err(away),
             Err(Fault::Final(error)) => return Ok(nothing(None, error)),
         };
         Ok(match came {
-            Came::Json(body) => match self.hear(&body, &request.id, context).await {
+            HttpAnswer::Json(body) => match self.hear(&body, &request.id, context).await {
                 Some(reply) => said(200, reply),
-                // An error without an id is no response, but says what is wrong.
+                // An error without an id is not a valid response, but it has the reason.
                 None => match error_of(&body) {
                     Some(error) => said(200, Err(error)),
                     None => nothing(Some(200), no_answer()),
                 },
             },
-            Came::Stream(events) => return self.follow(events, &request.id, context).await,
-            Came::Refused(status, body) => match error_of(&body) {
+            HttpAnswer::Stream(events) => return self.follow(events, &request.id, context).await,
+            HttpAnswer::Refused(status, body) => match error_of(&body) {
                 Some(error) => said(status.as_u16(), Err(error)),
-                None => nothing(Some(status.as_u16()), refusal(Came::Refused(status, body))),
+                None => nothing(Some(status.as_u16()), refusal(HttpAnswer::Refused(status, body))),
             },
-            came @ (Came::Accepted | Came::Unknown) => nothing(Some(202), refusal(came)),
+            came @ (HttpAnswer::Accepted | HttpAnswer::Unknown) => nothing(Some(202), refusal(came)),
         })
     }
 
-    /// Reads a stream until the answer is there.
+    /// Reads events until the answer comes.
     async fn follow(
         &self,
-        mut events: Events,
+        mut events: UpstreamEvents,
         id: &RequestId,
         context: Option<&CallContext>,
-    ) -> Result<Attempt, Away> {
+    ) -> Result<ProbeAttempt, Away> {
         while let Some(event) = events.next().await {
             if event.too_long.is_some() {
                 return Ok(nothing(None, too_long()));
@@ -67,27 +67,30 @@ impl Server {
         Err(Away::broke_off("The server broke off its answer"))
     }
 
-    /// Takes what came; returns the answer if that is among it.
+    /// Handles the messages in the data; returns the answer if it is among them.
     async fn hear(&self, data: &Bytes, id: &RequestId, context: Option<&CallContext>) -> Option<Reply> {
         let mut answer = None;
-        for message in self.door.messages(data) {
+        for message in self.http.messages(data) {
             match message {
-                // What else came with it is heard first: afterwards it has no place to go.
+                // Handle the rest of the batch before returning the answer: afterwards the request is over.
                 Message::Response(response) if response.id == *id => {
                     answer.get_or_insert(response.outcome);
                 }
                 Message::Response(response) => {
-                    tracing::debug!(id = ?response.id, "an answer to another request");
+                    tracing::debug!(id = ?response.id, "an answer to another request; dropped");
                 }
                 Message::Notification(told) => {
                     let Some(context) = context else { continue };
                     if let Err(error) = context.notify(&told.method, told.params.as_ref()).await {
-                        tracing::debug!(method = %told.method, %error, "could not pass a message on");
+                        tracing::debug!(method = %told.method, %error, "could not pass on a message");
                     }
                 }
-                // There are none in this era, and no way to answer.
+                // Servers of this era may not ask questions, and there is no way to answer.
                 Message::Request(asked) => {
-                    tracing::warn!(url = self.door.place(), method = %asked.method, "the server upstream asks something in the middle of an answer; not passed on");
+                    tracing::warn!(
+                        url = self.http.place(), method = %asked.method,
+                        "the server upstream asked a question on the stream of an answer; dropped"
+                    );
                 }
             }
         }
@@ -95,10 +98,10 @@ impl Server {
     }
 }
 
-fn said(status: u16, reply: Reply) -> Attempt {
-    Attempt { way: Way::Http(Some(status)), answer: Answer::Said(reply) }
+fn said(status: u16, reply: Reply) -> ProbeAttempt {
+    ProbeAttempt { way: AnsweredOver::Http(Some(status)), answer: ProbeAnswer::Said(reply) }
 }
 
-fn nothing(status: Option<u16>, error: RpcError) -> Attempt {
-    Attempt { way: Way::Http(status), answer: Answer::Nothing(error) }
+fn nothing(status: Option<u16>, error: RpcError) -> ProbeAttempt {
+    ProbeAttempt { way: AnsweredOver::Http(status), answer: ProbeAnswer::Nothing(error) }
 }

@@ -1,9 +1,9 @@
-//! Which arguments of which tools stand in headers, as the server last said to a caller.
+//! Which arguments of which tools are repeated in headers, by the server's last list of tools for each caller.
 //!
-//! Learned from every list of tools that passes by. A tool whose annotations make no sense cannot be called as the
-//! server means it, so it is taken out of the list; everything else in it stays the bytes it was. Kept per caller,
-//! since a server may show each other tools, and bounded: what was forgotten is learned again when the server
-//! misses a header.
+//! Learned from every list of tools that passes. A tool with invalid annotations cannot be called as the server
+//! intends, so it is removed from the list; all other bytes of the list stay as they are. Kept per caller, since a
+//! server may show each caller different tools. Bounded: a forgotten tool is learned again when the server misses a
+//! header.
 
 use bytes::BytesMut;
 use hashbrown::HashMap;
@@ -17,48 +17,51 @@ use tenure_session::Principal;
 
 use super::headers::text;
 
-/// Tools with arguments in headers that are remembered, over all callers. When there are more, all are forgotten.
+/// Most tools with arguments in headers that are remembered, over all callers. When there are more, all are forgotten.
 const REMEMBERED: usize = 16_384;
 
 #[derive(Default)]
-pub(super) struct Tools(Mutex<HashMap<(Principal, Box<str>), HeaderParams>>);
+pub(super) struct ToolHeaders(Mutex<HashMap<(Principal, Box<str>), HeaderParams>>);
 
 /// A page of a list of tools.
 #[derive(Deserialize)]
-struct Page<'a> {
+struct ToolsPage<'a> {
     #[serde(borrow)]
     tools: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ToolName {
     name: String,
 }
 
-impl Tools {
-    /// What the tool that is called has in headers, as far as known.
+impl ToolHeaders {
+    /// The header params of the called tool, if they are known.
     pub(super) fn of_call(&self, principal: &Principal, call: &Request) -> Option<HeaderParams> {
         if call.method != Method::ToolsCall {
             return None;
         }
         let known = self.0.lock();
-        // Hardly any server has such tools.
+        // Fast path: hardly any server has such tools.
         if known.is_empty() {
             return None;
         }
         known.get(&(principal.clone(), text(call, "name")?.into())).cloned()
     }
 
-    /// Learns from a list that a caller gets, and returns it without the tools that make no sense.
+    /// Learns from a caller's list, and returns it without the tools that have invalid annotations.
     pub(super) fn learn(&self, principal: &Principal, list: &RawJson, place: &str) -> RawJson {
-        let Ok(page) = list.read::<Page<'_>>() else { return list.clone() };
+        let Ok(page) = list.read::<ToolsPage<'_>>() else { return list.clone() };
         let mut senseless = Vec::new();
         for (at, tool) in page.tools.iter().enumerate() {
-            let Ok(Named { name }) = serde_json::from_str(tool.get()) else { continue };
+            let Ok(ToolName { name }) = serde_json::from_str(tool.get()) else { continue };
             match HeaderParams::of_tool(&RawJson::trusted(list.bytes().slice_ref(tool.get().as_bytes()))) {
                 Ok(params) => self.keep(principal, name, params),
                 Err(nonsense) => {
-                    tracing::warn!(url = place, tool = name, %nonsense, "a tool of the server upstream is left out");
+                    tracing::warn!(
+                        url = place, tool = name, %nonsense,
+                        "removed a tool of the server upstream that has invalid annotations"
+                    );
                     senseless.push(at);
                 }
             }
@@ -90,7 +93,7 @@ fn without(list: &RawJson, tools: &[&RawValue], senseless: &[usize]) -> RawJson 
     kept.extend_from_slice(&text[..start(0)]);
     let mut is_first = true;
     for at in (0..tools.len()).filter(|at| !senseless.contains(at)) {
-        // With what stood between it and the one before, the comma among it.
+        // Keep the separator in front of it, which contains the comma.
         let from = if is_first { start(at) } else { end(at - 1) };
         kept.extend_from_slice(&text[from..end(at)]);
         is_first = false;
@@ -99,10 +102,10 @@ fn without(list: &RawJson, tools: &[&RawValue], senseless: &[usize]) -> RawJson 
     RawJson::trusted(kept.freeze())
 }
 
-/// The params of a list of tools, in the name of whoever made another request.
+/// The params of a `tools/list` on behalf of the client whose `_meta` this is.
 pub(super) fn listing(meta: &Meta, cursor: Option<&str>) -> RawJson {
     #[derive(Serialize)]
-    struct Params<'a> {
+    struct ToolsListParams<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         cursor: Option<&'a str>,
         #[serde(rename = "_meta")]
@@ -115,17 +118,19 @@ pub(super) fn listing(meta: &Meta, cursor: Option<&str>) -> RawJson {
             said.insert(name.to_owned(), value);
         }
     }
-    RawJson::of(&Params { cursor, meta: said })
+    RawJson::of(&ToolsListParams { cursor, meta: said })
 }
 
-/// Whether a page has the tool that is called.
+/// Whether a page contains the called tool.
 pub(super) fn names(page: &RawJson, call: &Request) -> bool {
-    let Ok(page) = page.read::<Page<'_>>() else { return false };
+    let Ok(page) = page.read::<ToolsPage<'_>>() else { return false };
     let Some(wanted) = text(call, "name") else { return false };
-    page.tools.iter().any(|tool| serde_json::from_str(tool.get()).is_ok_and(|Named { name }| name == wanted))
+    page.tools
+        .iter()
+        .any(|tool| serde_json::from_str(tool.get()).is_ok_and(|ToolName { name }| name == wanted))
 }
 
-/// Where the next page begins, if there is one.
+/// The cursor of the next page, if there is one.
 pub(super) fn next_page(page: &RawJson) -> Option<String> {
     #[derive(Deserialize)]
     struct Next {
@@ -143,7 +148,7 @@ mod tests {
     const BAD: &str = r#"{"name":"b","inputSchema":{"type":"object","properties":{"r":{"type":"number","x-mcp-header":"R"}}}}"#;
     const PLAIN: &str = r#"{"name":"p","inputSchema":{"type":"object"}}"#;
 
-    fn learned(tools: &Tools, list: &str) -> String {
+    fn learned(tools: &ToolHeaders, list: &str) -> String {
         let list = tools.learn(&Principal::ANONYMOUS, &RawJson::parse(list.to_owned()).unwrap(), "here");
         String::from_utf8(list.bytes().to_vec()).unwrap()
     }
@@ -160,10 +165,10 @@ mod tests {
         ];
         for (tools, kept) in table {
             let list = |tools: &str| format!(r#"{{ "ttlMs" : 0, "tools":[ {tools} ],"nextCursor":"c" }}"#);
-            assert_eq!(learned(&Tools::default(), &list(&tools)), list(&kept), "{tools}");
+            assert_eq!(learned(&ToolHeaders::default(), &list(&tools)), list(&kept), "{tools}");
         }
         for strange in [r#"{"tools":7}"#, "[]", "{}", r#"{"tools":[]}"#, r#"{"tools":[1,{"name":2}]}"#] {
-            assert_eq!(learned(&Tools::default(), strange), strange);
+            assert_eq!(learned(&ToolHeaders::default(), strange), strange);
         }
     }
 
@@ -174,7 +179,7 @@ mod tests {
             method: Method::ToolsCall,
             params: Some(RawJson::trusted(r#"{"name":"g","arguments":{"r":"x"}}"#)),
         };
-        let tools = Tools::default();
+        let tools = ToolHeaders::default();
         assert_eq!(tools.of_call(&Principal::ANONYMOUS, &call), None);
         learned(&tools, &format!(r#"{{"tools":[{GOOD}]}}"#));
         let known = tools.of_call(&Principal::ANONYMOUS, &call).unwrap();

@@ -1,10 +1,10 @@
-//! The parser against a table, against the standard's own words, and with bodies cut anywhere.
+//! Tests the parser with a table, against the steps of the standard, and with bodies split anywhere.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Everything that a body says, in these chunks; and the last `retry`.
+/// All blocks of a body that comes in these chunks, and the last `retry`.
 fn read<'a>(max: usize, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Block>, Option<u64>) {
     let (mut parser, mut blocks) = (Parser::new(max), Vec::new());
     for chunk in chunks {
@@ -32,10 +32,10 @@ fn a_body_says_what_the_standard_says_that_it_does() {
     let table: &[(&[u8], &[Block])] = &[
         (b"data: a\n\ndata:b\n\n", &[message("a"), message("b")]),
         (b"data: a\r\rdata: b\r\n\r\ndata: c\r\n\n", &[message("a"), message("b"), message("c")]),
-        // One space goes, and only one.
+        // One leading space is removed, and only one.
         (b"data:  a \n\n", &[message(" a ")]),
         (b"data: a\ndata\ndata:b\n\n", &[message("a\n\nb")]),
-        // An empty value is a value; no field is no event.
+        // An empty value is a value; without a field there is no event.
         (b"data\n\ndata:\n\ndata\ndata\n\n", &[message(""), message(""), message("\n")]),
         (b"\n\n: hello\n\nevent: x\n\ndata: a\n\n", &[message("a")]),
         (b"event: x\ndata: a\n\n", &[block("x", None, Some("a"))]),
@@ -44,7 +44,7 @@ fn a_body_says_what_the_standard_says_that_it_does() {
         (b"id: 1\nid: 2\ndata: a\n\n", &[block("", Some("2"), Some("a"))]),
         (b"id: 1\n\nid\n\n", &[block("", Some("1"), None), block("", Some(""), None)]),
         (b"id: 1\0\ndata: a\n\n", &[message("a")]),
-        // Names are compared byte by byte, and unknown fields are passed over.
+        // Names are compared byte by byte, and unknown fields are ignored.
         (b"Data: a\n data: a\ndata : a\ndatum: a\nno colon\n::\ndata: b\n\n", &[message("b")]),
         (b"\xef\xbb\xbfdata: a\n\n", &[message("a")]),
         (b"\xef\xbb\xbf\ndata: a\n\n", &[message("a")]),
@@ -108,7 +108,7 @@ fn what_is_no_field_of_an_event_may_be_as_long_as_it_likes() {
     }
 }
 
-/// The standard's words, line by line, on a body that is there as a whole.
+/// A reference parser: the steps of the standard, line by line, on a complete body.
 fn reference(body: &[u8]) -> (Vec<Block>, Option<u64>) {
     let text = String::from_utf8_lossy(body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -116,7 +116,7 @@ fn reference(body: &[u8]) -> (Vec<Block>, Option<u64>) {
     let (mut blocks, mut retry) = (Vec::new(), None);
     let (mut name, mut id, mut data) = (String::new(), None, String::new());
     let mut lines: Vec<_> = text.split('\n').collect();
-    // The text after the last line end is no line.
+    // The text after the last line break is not a line.
     lines.pop();
     for line in lines {
         if line.is_empty() {
@@ -142,7 +142,7 @@ fn reference(body: &[u8]) -> (Vec<Block>, Option<u64>) {
     (blocks, retry)
 }
 
-/// Bodies made of the words and signs that a reader looks at.
+/// Bodies made of the tokens that the parser treats specially.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let words: &[&[u8]] = &[
         b"data",
@@ -168,7 +168,7 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 0..60).prop_map(|words| words.concat())
 }
 
-/// A body in chunks that end at these places.
+/// A body split into chunks at these places.
 fn cut<'a>(body: &'a [u8], places: &[prop::sample::Index]) -> Vec<&'a [u8]> {
     let mut places: Vec<_> = places.iter().map(|place| place.index(body.len() + 1)).collect();
     places.extend([0, body.len()]);

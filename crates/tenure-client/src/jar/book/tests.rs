@@ -1,4 +1,4 @@
-//! What is done with cookies, and what of it is written.
+//! Tests of the operations on cookies, and of the file that they produce.
 
 use expect_test::expect;
 use proptest::{collection::vec, prelude::*};
@@ -8,27 +8,27 @@ use time::OffsetDateTime;
 use super::Book;
 use crate::{
     clock,
-    cookie::{Cookie, SessionId},
+    cookie::{DataSessionId, SessionCookie},
     dialect::Dialect,
-    error::Kind,
-    jar::Server,
+    error::ClientErrorKind,
+    jar::JarServer,
 };
 
 fn at(second: u32) -> OffsetDateTime {
     clock::parse(&format!("2026-03-01T12:{:02}:{:02}Z", second / 60, second % 60)).unwrap()
 }
 
-fn cookie(fields: Value) -> Cookie {
+fn cookie(fields: Value) -> SessionCookie {
     let Value::Object(fields) = fields else { panic!("an object") };
-    Cookie::from_fields(Dialect::of_stored(&fields).unwrap(), fields).unwrap()
+    SessionCookie::from_fields(Dialect::of_stored(&fields).unwrap(), fields).unwrap()
 }
 
-fn strawman(id: &str) -> Cookie {
+fn strawman(id: &str) -> SessionCookie {
     cookie(json!({ "id": id }))
 }
 
-fn server() -> Server {
-    Server::url("https://example.com/mcp").with_identity("client-notes").with_name("s")
+fn server() -> JarServer {
+    JarServer::url("https://example.com/mcp").with_identity("client-notes").with_name("s")
 }
 
 fn active(book: &Book) -> Option<String> {
@@ -44,9 +44,9 @@ fn the_file_is_the_one_that_other_programs_read() {
         at(1),
     );
     book.keep(&server(), &strawman("sess-2"), at(2));
-    book.invalidate(&server(), &SessionId::new("sess-2"), "session_not_found", at(3));
+    book.invalidate(&server(), &DataSessionId::new("sess-2"), "session_not_found", at(3));
     book.keep_as_used(
-        &Server::command("npx", &["notes".to_owned()], None).with_principal("alice"),
+        &JarServer::command("npx", &["notes".to_owned()], None).with_principal("alice"),
         &strawman("c"),
         at(4),
     );
@@ -121,7 +121,7 @@ fn a_jar_of_the_version_before_is_read_and_what_is_unknown_stays() {
         }
     });
     let mut book = Book::parse(text.to_string().as_bytes()).unwrap();
-    let notes = Server::named("s").with_identity("client-notes");
+    let notes = JarServer::named("s").with_identity("client-notes");
     assert_eq!(book.active(&notes, Dialect::Strawman, at(0)).unwrap().id().reveal(), "a");
     assert_eq!(book.active(&notes, Dialect::Sep, at(0)), None, "the cookie is of the other dialect");
     assert_eq!(book.active(&server(), Dialect::Strawman, at(0)), None, "a URL is not a name");
@@ -141,15 +141,15 @@ fn a_jar_of_the_version_before_is_read_and_what_is_unknown_stays() {
 #[test]
 fn what_cannot_be_a_jar_is_told_from_what_a_newer_program_wrote() {
     for (text, kind) in [
-        ("", Kind::Invalid),
-        ("{\"version\": 3, \"cookies\": {", Kind::Invalid),
-        ("[]", Kind::Invalid),
-        ("{}", Kind::Invalid),
-        ("{\"version\": 1, \"cookies\": {}}", Kind::Invalid),
-        ("{\"version\": \"3\", \"cookies\": {}}", Kind::Invalid),
-        ("{\"version\": 3, \"cookies\": []}", Kind::Invalid),
-        ("{\"version\": 4, \"cookies\": {}}", Kind::Jar),
-        ("{\"version\": 4}", Kind::Jar),
+        ("", ClientErrorKind::Invalid),
+        ("{\"version\": 3, \"cookies\": {", ClientErrorKind::Invalid),
+        ("[]", ClientErrorKind::Invalid),
+        ("{}", ClientErrorKind::Invalid),
+        ("{\"version\": 1, \"cookies\": {}}", ClientErrorKind::Invalid),
+        ("{\"version\": \"3\", \"cookies\": {}}", ClientErrorKind::Invalid),
+        ("{\"version\": 3, \"cookies\": []}", ClientErrorKind::Invalid),
+        ("{\"version\": 4, \"cookies\": {}}", ClientErrorKind::Jar),
+        ("{\"version\": 4}", ClientErrorKind::Jar),
     ] {
         assert_eq!(Book::parse(text.as_bytes()).unwrap_err().kind(), kind, "{text}");
     }
@@ -163,14 +163,14 @@ fn the_active_cookie_is_the_last_used_else_the_newest() {
     book.keep(&server(), &strawman("second"), at(2));
     assert_eq!(active(&book).as_deref(), Some("first"));
 
-    book.invalidate(&server(), &SessionId::new("first"), "session_revoked", at(3));
+    book.invalidate(&server(), &DataSessionId::new("first"), "session_revoked", at(3));
     assert_eq!(active(&book).as_deref(), Some("second"));
     book.keep(&server(), &strawman("third"), at(2));
     assert_eq!(active(&book).as_deref(), Some("third"), "as new as the second, but later");
 
-    book.select(&server(), &SessionId::new("second"));
+    book.select(&server(), &DataSessionId::new("second"));
     assert_eq!(active(&book).as_deref(), Some("second"));
-    book.forget(&server(), &SessionId::new("second"));
+    book.forget(&server(), &DataSessionId::new("second"));
     assert_eq!(active(&book).as_deref(), Some("third"));
     book.forget_server(&server());
     assert_eq!(active(&book), None);
@@ -188,8 +188,8 @@ fn an_expired_cookie_is_passed_over_even_if_it_was_used_last() {
 fn a_cookie_that_the_server_gives_again_is_good_again() {
     let mut book = Book::default();
     book.keep_as_used(&server(), &strawman("a"), at(1));
-    book.invalidate(&server(), &SessionId::new("a"), "session_not_found", at(2));
-    assert_eq!(book.find(&server(), Dialect::Strawman, &SessionId::new("a")), None);
+    book.invalidate(&server(), &DataSessionId::new("a"), "session_not_found", at(2));
+    assert_eq!(book.find(&server(), Dialect::Strawman, &DataSessionId::new("a")), None);
     book.keep_as_used(&server(), &strawman("a"), at(3));
     assert_eq!(active(&book).as_deref(), Some("a"));
 }
@@ -210,7 +210,7 @@ fn the_jar_does_not_grow_for_ever() {
     for number in 0..200 {
         book.keep_as_used(&server(), &strawman(&format!("s{number}")), at(number));
         if number == 150 {
-            book.invalidate(&server(), &SessionId::new("s149"), "session_expired", at(number));
+            book.invalidate(&server(), &DataSessionId::new("s149"), "session_expired", at(number));
         }
     }
     let kept = &book.records()[0].cookies;
@@ -237,7 +237,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     vec(act, 0..40)
 }
 
-/// What the jar should know of a session: not at all, good, or found to be of no use.
+/// The expected state of a session in the jar: unknown, valid or invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 enum Known {
     #[default]
@@ -247,16 +247,16 @@ enum Known {
 }
 
 proptest! {
-    /// However the acts of several programs fall among each other, each server's cookies are what its own acts
-    /// made of them, the file can be read back, and what is unknown stays where it was.
+    /// In any order of the acts of several programs, only the acts on a server change its cookies, the file can be read
+    /// back, and unknown entries stay.
     #[test]
     fn acts_on_one_server_never_touch_another(acts in acts()) {
-        let servers = [Server::url("u:1"), Server::named("n"), Server::url("u:1").with_principal("p")];
+        let servers = [JarServer::url("u:1"), JarServer::named("n"), JarServer::url("u:1").with_principal("p")];
         let mut text = json!({"version": 3, "cookies": {"else": {"kept": [1]}}, "also": {"kept": true}}).to_string();
         let mut model = [[Known::No; 4]; 3];
         let mut last_used = [None; 3];
         for (second, act) in acts.iter().enumerate() {
-            // Every act is one process's: it reads what the one before wrote.
+            // Every act is its own process: it reads the file that the last one wrote.
             let mut book = Book::parse(text.as_bytes()).unwrap();
             let now = at(u32::try_from(second).unwrap());
             let name = |id: &usize| format!("id{id}");
@@ -271,14 +271,14 @@ proptest! {
                     last_used[*server] = Some(*id);
                 }
                 Act::Invalidate { server, id } => {
-                    book.invalidate(&servers[*server], &SessionId::new(name(id)), "r", now);
+                    book.invalidate(&servers[*server], &DataSessionId::new(name(id)), "r", now);
                     if model[*server][*id] != Known::No {
                         model[*server][*id] = Known::Bad;
                     }
                     last_used[*server] = last_used[*server].filter(|last| last != id);
                 }
                 Act::Forget { server, id } => {
-                    book.forget(&servers[*server], &SessionId::new(name(id)));
+                    book.forget(&servers[*server], &DataSessionId::new(name(id)));
                     model[*server][*id] = Known::No;
                     last_used[*server] = last_used[*server].filter(|last| last != id);
                 }

@@ -1,4 +1,4 @@
-//! The file: who may read it, what becomes of a damaged one, what a write leaves behind.
+//! Tests of the file: its permissions, damaged files, and what a write leaves behind.
 
 use std::fs;
 
@@ -6,17 +6,17 @@ use serde_json::json;
 
 use crate::{
     clock,
-    cookie::Cookie,
+    cookie::SessionCookie,
     dialect::Dialect,
-    error::Kind,
-    jar::{Jar, Server},
+    error::ClientErrorKind,
+    jar::{Jar, JarServer},
 };
 
-fn cookie(id: &str) -> Cookie {
-    Cookie::of_id(Dialect::Strawman, &crate::SessionId::new(id))
+fn cookie(id: &str) -> SessionCookie {
+    SessionCookie::of_id(Dialect::Strawman, &crate::DataSessionId::new(id))
 }
 
-fn put(jar: &Jar, server: &Server, id: &str) {
+fn put(jar: &Jar, server: &JarServer, id: &str) {
     jar.update(|book| book.keep_as_used(server, &cookie(id), clock::now())).unwrap();
 }
 
@@ -24,7 +24,7 @@ fn put(jar: &Jar, server: &Server, id: &str) {
 fn what_one_jar_writes_another_reads() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep").join("mcp-cookie.json");
-    let server = Server::url("https://example.com/mcp");
+    let server = JarServer::url("https://example.com/mcp");
     assert_eq!(Jar::at(&path).active(&server, Dialect::Strawman).unwrap(), None);
     assert!(!path.exists(), "reading creates nothing");
     put(&Jar::at(&path), &server, "a");
@@ -38,7 +38,7 @@ fn a_jar_is_for_its_owner_alone_and_made_so() {
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sub").join("jar.json");
-    put(&Jar::at(&path), &Server::url("u:1"), "a");
+    put(&Jar::at(&path), &JarServer::url("u:1"), "a");
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     assert_eq!(mode(&path.with_file_name("jar.json.lock")), 0o600);
@@ -57,7 +57,7 @@ fn a_damaged_jar_is_set_aside_and_not_before_something_is_written() {
     assert_eq!(jar.read().unwrap().records(), []);
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\"version\": 3, \"cook", "reading changes nothing");
 
-    put(&jar, &Server::url("u:1"), "a");
+    put(&jar, &JarServer::url("u:1"), "a");
     assert_eq!(jar.read().unwrap().records().len(), 1);
     let aside: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
@@ -75,8 +75,8 @@ fn a_jar_of_a_newer_program_is_left_alone() {
     let newer = json!({"version": 4, "cookies": {}}).to_string();
     fs::write(&path, &newer).unwrap();
     let jar = Jar::at(&path);
-    assert_eq!(jar.read().unwrap_err().kind(), Kind::Jar);
-    assert_eq!(jar.update(|_| ()).unwrap_err().kind(), Kind::Jar);
+    assert_eq!(jar.read().unwrap_err().kind(), ClientErrorKind::Jar);
+    assert_eq!(jar.update(|_| ()).unwrap_err().kind(), ClientErrorKind::Jar);
     assert_eq!(fs::read_to_string(&path).unwrap(), newer);
 }
 
@@ -85,7 +85,7 @@ fn nothing_is_written_when_nothing_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jar.json");
     let jar = Jar::at(&path);
-    put(&jar, &Server::url("u:1"), "a");
+    put(&jar, &JarServer::url("u:1"), "a");
     fs::remove_file(&path).unwrap();
     jar.update(|_| ()).unwrap();
     assert!(!path.exists());
@@ -96,7 +96,7 @@ fn no_scraps_are_left_beside_the_jar() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jar.json");
     for number in 0..5 {
-        put(&Jar::at(&path), &Server::url("u:1"), &format!("id{number}"));
+        put(&Jar::at(&path), &JarServer::url("u:1"), &format!("id{number}"));
     }
     let mut names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -112,7 +112,7 @@ fn nothing_is_written_through_what_lies_in_the_way() {
     let precious = folder.path().join("precious");
     fs::write(&precious, "precious").unwrap();
     std::os::unix::fs::symlink(&precious, folder.path().join("jar.json.tmp")).unwrap();
-    put(&Jar::at(&path), &Server::url("u:1"), "a");
+    put(&Jar::at(&path), &JarServer::url("u:1"), "a");
     assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
     assert!(fs::symlink_metadata(&path).unwrap().is_file());
 }

@@ -1,12 +1,11 @@
 //! Listens of modern clients, fed by sessions.
 //!
-//! As long as somebody of a principal listens, one session of theirs is kept for what the server tells by itself, and
-//! watches the resources that any of the listens is for. News that come in other sessions of the same principal reach
-//! the listens too. Should the session be lost, another takes its place, and the listens are told that everything may
-//! have changed meanwhile.
+//! While a principal has listens, one pooled session (the feed) is leased for them. It subscribes to every resource
+//! that any of the listens watches. Notifications from other sessions of the same principal reach the listens too. If
+//! the feed's session is lost, another replaces it, and the listens are told that everything may have changed.
 //!
-//! In: `subscriptions/listen`. Out: an acknowledgement of what the server will tell, then news, each with the id of the
-//! listen.
+//! In: `subscriptions/listen`. Out: an acknowledgement of the filter that the server agreed to, then notifications,
+//! each with the id of the listen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,57 +18,57 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tokio::time::Instant;
 
 use crate::bridge::modern_client::listens::Listen;
-use crate::bridge::modern_client::pool::{Key, Lease, Pool, Reuse, Which, over};
-use crate::bridge::modern_client::pooled_session::Slot;
+use crate::bridge::modern_client::pool::{Lease, Pool, PoolKey, Reuse, Which, over};
+use crate::bridge::modern_client::pooled_session::PooledSession;
 
-/// How often another session is tried for before a listen ends.
+/// Retries for another session before a listen ends.
 const TRIES: u32 = 6;
-/// The pause after the first of them; each is twice as long as the one before.
+/// The back-off before the first retry; it doubles each time.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A session that held for so long was a good one.
+/// A session that lasted this long resets the retries.
 const HELD: Duration = Duration::from_secs(10);
 
 /// The session that feeds the listens of a principal.
 #[derive(Default)]
-pub(super) struct Feed {
-    fed: OnceCell<Fed>,
+pub(super) struct ListenFeed {
+    fed: OnceCell<FeedLease>,
 }
 
-struct Fed {
+struct FeedLease {
     lease: Option<Lease>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Fed {
+impl Drop for FeedLease {
     fn drop(&mut self) {
-        // Nothing was asked in it, so there is nothing that it could still speak about.
+        // No client's request ran under this lease, so the server has no late messages about one.
         if let Some(lease) = self.lease.take() {
             lease.release();
         }
     }
 }
 
-impl Feed {
-    /// The session, which the first who needs it opens.
-    async fn slot(&self, pool: &Arc<Pool>, key: &Key) -> Result<Arc<Slot>, RpcError> {
+impl ListenFeed {
+    /// The session. The first listen opens it.
+    async fn session(&self, pool: &Arc<Pool>, key: &PoolKey) -> Result<Arc<PooledSession>, RpcError> {
         let open = async {
             let permit = Arc::clone(&pool.feeding).try_acquire_owned().map_err(|_| full(pool))?;
             let lease = pool.lease(key, Which::Any).await?;
-            Ok(Fed { lease: Some(lease), _permit: permit })
+            Ok(FeedLease { lease: Some(lease), _permit: permit })
         };
         let fed = self.fed.get_or_try_init(|| open).await?;
-        fed.lease.as_ref().map(|lease| Arc::clone(lease.slot())).ok_or_else(over)
+        fed.lease.as_ref().map(|lease| Arc::clone(lease.session())).ok_or_else(over)
     }
 
     fn is_lost(&self) -> bool {
         let lease = self.fed.get().and_then(|fed| fed.lease.as_ref());
-        lease.is_some_and(|lease| lease.slot().seat.is_lost())
+        lease.is_some_and(|lease| lease.session().client.is_lost())
     }
 }
 
 impl Pool {
-    /// The feed of a principal, for one more who listens.
-    fn feed(&self, key: &Key) -> Arc<Feed> {
+    /// The feed of a principal, for one more listen.
+    fn feed(&self, key: &PoolKey) -> Arc<ListenFeed> {
         if self.limits.reuse == Reuse::Request {
             return Arc::default();
         }
@@ -85,38 +84,38 @@ impl Pool {
     }
 }
 
-/// A listen that is entered, until this is dropped.
-struct Listening {
+/// Keeps a listen in the registry until it is dropped.
+struct RegisteredListen {
     pool: Arc<Pool>,
-    key: Key,
+    key: PoolKey,
     listen: Arc<Listen>,
     watches: bool,
-    feed: Option<Arc<Feed>>,
+    feed: Option<Arc<ListenFeed>>,
 }
 
-impl Drop for Listening {
+impl Drop for RegisteredListen {
     fn drop(&mut self) {
         self.pool.listens.leave(&self.listen, self.watches);
         let Some(feed) = self.feed.take().filter(|_| self.watches) else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (pool, key) = (Arc::clone(&self.pool), self.key.clone());
-        // The session stays in its place until its server knows what nobody watches any more.
+        // `feed` keeps the lease until the server knows which resources are no longer watched.
         let unwatch = async move {
-            let slot = feed.fed.get().and_then(|fed| fed.lease.as_ref()).map(Lease::slot);
-            if let Some(slot) = slot.filter(|slot| !slot.seat.is_lost()) {
-                slot.watch(|| pool.listens.watched(&key)).await;
+            let session = feed.fed.get().and_then(|fed| fed.lease.as_ref()).map(Lease::session);
+            if let Some(session) = session.filter(|session| !session.client.is_lost()) {
+                session.watch(|| pool.listens.watched(&key)).await;
             }
         };
         drop(self.pool.tasks.spawn_on(unwatch, &runtime));
     }
 }
 
-/// Answers a listen, which is done when it ends.
+/// Serves a listen until it ends, and returns its final answer.
 pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallContext) -> Reply {
     let asked = Filter::read(request.params.as_ref())?;
-    let key = Key::to_listen(context);
-    // Before the server is asked for anything: what it tells meanwhile waits for the acknowledgement.
-    let mut listening = Listening {
+    let key = PoolKey::to_listen(context);
+    // Entered before the server is asked: notifications that come meanwhile are queued until the acknowledgement.
+    let mut listening = RegisteredListen {
         pool: Arc::clone(pool),
         listen: pool.listens.enter(&key, asked.clone()),
         key,
@@ -126,11 +125,11 @@ pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallCo
     let mut tries = 0;
     let mut is_acknowledged = false;
     loop {
-        let slot = match listening.slot().await {
-            Ok(slot) => slot,
+        let session = match listening.session().await {
+            Ok(session) => session,
             Err(error) if !is_acknowledged => return Err(codes::to_modern(None, &error)),
             Err(error) if tries >= TRIES => {
-                tracing::warn!(session = context.session_label(), %error, "a listen ends for want of a server");
+                tracing::warn!(session = context.session_label(), %error, "a listen ends, because no session opens");
                 return Ok(notifications::end(&request.id));
             }
             Err(_) => {
@@ -139,7 +138,7 @@ pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallCo
                 continue;
             }
         };
-        let heard = listening.hear_from(&slot, &asked).await?;
+        let heard = listening.hear_from(&session, &asked).await?;
         listening.listen.narrow(heard.clone());
         if is_acknowledged {
             listening.listen.missed();
@@ -154,7 +153,7 @@ pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallCo
                 biased;
                 () = context.cancelled() => return Ok(notifications::end(&request.id)),
                 () = pool.over.cancelled() => return Ok(notifications::end(&request.id)),
-                () = slot.seat.lost() => break,
+                () = session.client.lost() => break,
                 news = listening.listen.next() => news,
             };
             say(context, &method, &notifications::to_modern(params.as_ref(), &request.id)).await?;
@@ -167,16 +166,16 @@ pub(super) async fn listen(pool: &Arc<Pool>, request: &Request, context: &CallCo
     }
 }
 
-impl Listening {
-    async fn slot(&mut self) -> Result<Arc<Slot>, RpcError> {
+impl RegisteredListen {
+    async fn session(&mut self) -> Result<Arc<PooledSession>, RpcError> {
         let feed = self.pool.feed(&self.key);
-        let slot = feed.slot(&self.pool, &self.key).await?;
+        let session = feed.session(&self.pool, &self.key).await?;
         self.feed = Some(feed);
-        Ok(slot)
+        Ok(session)
     }
 
-    /// Has the server tell what the listen is for, and returns what of it the server will.
-    async fn hear_from(&self, slot: &Arc<Slot>, asked: &Filter) -> Result<Filter, RpcError> {
+    /// Subscribes the session for the listen. Returns the part of the filter that the server agreed to.
+    async fn hear_from(&self, session: &Arc<PooledSession>, asked: &Filter) -> Result<Filter, RpcError> {
         let everything = Filter {
             tools: true,
             prompts: true,
@@ -184,14 +183,14 @@ impl Listening {
             uris: vec![String::new()],
             tasks: Vec::new(),
         };
-        if everything.of_session(&slot.initialized) == Filter::default() {
-            let words = "The server tells nothing by itself";
+        if everything.of_session(&session.initialized) == Filter::default() {
+            let words = "The server sends no notifications";
             return Err(RpcError::of(Reason::MethodNotFound, words));
         }
-        slot.forget_refusals();
-        slot.watch(|| self.pool.listens.watched(&self.key)).await;
-        let mut heard = asked.of_session(&slot.initialized);
-        heard.uris.retain(|uri| slot.watches(uri));
+        session.forget_refusals();
+        session.watch(|| self.pool.listens.watched(&self.key)).await;
+        let mut heard = asked.of_session(&session.initialized);
+        heard.uris.retain(|uri| session.watches(uri));
         Ok(heard)
     }
 }
@@ -204,5 +203,5 @@ fn full(pool: &Pool) -> RpcError {
     if pool.over.is_cancelled() {
         return over();
     }
-    RpcError::of(Reason::TooManyRequests, "As many sessions listen to the server as may; try again later")
+    RpcError::of(Reason::TooManyRequests, "Too many sessions listen to the server; try again later")
 }

@@ -1,8 +1,8 @@
-//! Who listens to what, and the news that wait for them.
+//! The registry of listens, and the queue of notifications for each.
 //!
-//! A listen hears what servers tell its own principal, and what they tell everybody. News say only that something
-//! changed, so the same news do not wait twice, and a listener that is too slow is told that everything has changed.
-//! Nobody who tells something waits.
+//! A listen gets the notifications of its own principal's sessions, and those that are for everybody. A notification
+//! says only that something changed, so a queue holds each one once, and a listen whose queue is full is told that
+//! everything changed. The sender never waits.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tenure_protocol::translate::notifications::Filter;
 use tenure_protocol::{Method, RawJson};
-use tenure_session::call::{Listener, News};
+use tenure_session::call::{News, NewsListener};
 use tenure_session::id::{Principal, Route};
 use tokio::sync::Notify;
 
-use crate::bridge::modern_client::pool::Key;
+use crate::bridge::modern_client::pool::PoolKey;
 
-/// News that may wait for one listener. Beyond that it is told that everything has changed.
+/// Capacity of one listen's queue. When it is full, the listen is told that everything changed.
 const WAITING: usize = 256;
 
 /// All listens.
 #[derive(Default)]
 pub(super) struct Listens {
     all: Mutex<Vec<Arc<Listen>>>,
-    /// How many of them watch resources.
+    /// How many listens watch resources.
     watching: AtomicUsize,
 }
 
@@ -32,25 +32,25 @@ pub(super) struct Listens {
 pub(super) struct Listen {
     route: Route,
     principal: Principal,
-    state: Mutex<State>,
+    state: Mutex<ListenState>,
     more: Notify,
 }
 
-struct State {
+struct ListenState {
     filter: Filter,
-    /// The server agreed to tell what the filter says.
+    /// The server has agreed to this filter.
     is_agreed: bool,
     waiting: VecDeque<(Method, Option<RawJson>)>,
 }
 
 impl Listens {
-    /// Enters a listen. From here on news wait for it.
-    pub(super) fn enter(self: &Arc<Self>, key: &Key, filter: Filter) -> Arc<Listen> {
+    /// Enters a listen. From now on its notifications are queued.
+    pub(super) fn enter(self: &Arc<Self>, key: &PoolKey, filter: Filter) -> Arc<Listen> {
         let watches = !filter.uris.is_empty();
         let listen = Arc::new(Listen {
             route: key.route.clone(),
             principal: key.principal.clone(),
-            state: Mutex::new(State { filter, is_agreed: false, waiting: VecDeque::new() }),
+            state: Mutex::new(ListenState { filter, is_agreed: false, waiting: VecDeque::new() }),
             more: Notify::new(),
         });
         self.watching.fetch_add(usize::from(watches), Ordering::Relaxed);
@@ -58,28 +58,28 @@ impl Listens {
         listen
     }
 
-    /// Takes a listen out that was entered with resources to watch, or without.
+    /// Removes a listen. `watched` says whether it was entered with resources to watch.
     pub(super) fn leave(&self, listen: &Arc<Listen>, watched: bool) {
         self.all.lock().retain(|other| !Arc::ptr_eq(other, listen));
         self.watching.fetch_sub(usize::from(watched), Ordering::Relaxed);
     }
 
-    /// Whether any listen is for resources.
+    /// Whether any listen watches resources.
     pub(super) fn somebody_watches(&self) -> bool {
         self.watching.load(Ordering::Relaxed) > 0
     }
 
-    /// The resources that somebody's listens are for.
-    pub(super) fn watched(&self, key: &Key) -> BTreeSet<String> {
+    /// The resources that the listens of a principal watch.
+    pub(super) fn watched(&self, key: &PoolKey) -> BTreeSet<String> {
         self.uris(key, |_| true)
     }
 
-    /// Those of them that a server has agreed to tell of.
-    pub(super) fn agreed(&self, key: &Key) -> BTreeSet<String> {
+    /// Those of them that a server has agreed to report.
+    pub(super) fn agreed(&self, key: &PoolKey) -> BTreeSet<String> {
         self.uris(key, |state| state.is_agreed)
     }
 
-    fn uris(&self, key: &Key, counts: impl Fn(&State) -> bool) -> BTreeSet<String> {
+    fn uris(&self, key: &PoolKey, counts: impl Fn(&ListenState) -> bool) -> BTreeSet<String> {
         let all = self.all.lock();
         let own = all.iter().filter(|listen| listen.belongs(&key.route, Some(&key.principal)));
         let mut uris = BTreeSet::new();
@@ -92,7 +92,7 @@ impl Listens {
         uris
     }
 
-    /// Tells the listens of a principal, or all at an endpoint.
+    /// Queues a notification for the listens of a principal, or for all at an endpoint.
     pub(super) fn tell(
         &self,
         route: &Route,
@@ -106,7 +106,7 @@ impl Listens {
     }
 }
 
-impl Listener for Listens {
+impl NewsListener for Listens {
     fn resource_updated(&self, route: &Route, uri: &str) {
         let params = RawJson::of(&serde_json::json!({ "uri": uri }));
         self.tell(route, None, &Method::ResourceUpdated, Some(&params));
@@ -137,13 +137,13 @@ impl Listen {
         self.more.notify_one();
     }
 
-    /// The server may have told something that nobody heard.
+    /// Notifications may have been missed: report everything as changed.
     pub(super) fn missed(&self) {
         self.state.lock().change_everything();
         self.more.notify_one();
     }
 
-    /// From here on it hears this; what waits and is something else goes.
+    /// Narrows the filter and drops queued notifications that no longer match.
     pub(super) fn narrow(&self, filter: Filter) {
         let mut state = self.state.lock();
         state.waiting.retain(|(method, params)| filter.hears(method, params.as_ref()));
@@ -151,10 +151,10 @@ impl Listen {
         state.is_agreed = true;
     }
 
-    /// The next news.
+    /// The next notification.
     ///
     /// # Cancel safety
-    /// Nothing is lost.
+    /// No notification is lost.
     pub(super) async fn next(&self) -> (Method, Option<RawJson>) {
         loop {
             let next = self.state.lock().waiting.pop_front();
@@ -166,7 +166,7 @@ impl Listen {
     }
 }
 
-impl State {
+impl ListenState {
     fn change_everything(&mut self) {
         let Filter { tools, prompts, resources, uris, .. } = &self.filter;
         let lists = [(tools, News::Tools), (prompts, News::Prompts), (resources, News::Resources)];

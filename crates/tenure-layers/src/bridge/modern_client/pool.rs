@@ -1,12 +1,12 @@
-//! Sessions towards servers that are kept for exchanges, and who may use which.
+//! The pool of sessions that exchanges use towards servers.
 //!
 //! A session belongs to an endpoint, a principal and a set of client capabilities, and is leased to one request at a
-//! time. The one that was used last is used first, so that the others grow old and are closed. There are never more
-//! than a limit: whoever leases holds a permit, and before a new session is opened at the limit, the oldest that
-//! nobody uses is closed. A session whose request was not answered is not used again, since its server may still
-//! speak about that request.
+//! time. The pool leases the session that was used last first, so that the others grow old and are closed. The number
+//! of sessions is limited: every lease holds a permit, and at the limit the pool closes the oldest idle session before
+//! it opens a new one. A session whose request was not answered is not used again, since its server may still send
+//! messages about that request.
 //!
-//! In: requests that need a session. Out: [`Lease`], and `slot` to open one.
+//! In: requests that need a session. Out: a [`Lease`] on one that was idle, or that `pooled_session` opens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tenure_protocol::translate::capabilities::Relayed;
 use tenure_protocol::{RawJson, Reason, RpcError};
 use tenure_session::backend::Backend;
-use tenure_session::call::{CallContext, Fanout, Listener};
+use tenure_session::call::{CallContext, Fanout, NewsListener};
 use tenure_session::id::{Principal, Route};
 use tenure_session::supervise::Loops;
 use tenure_session::task::TaskLimits;
@@ -26,19 +26,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::bridge::modern_client::listen_feed::Feed;
+use crate::bridge::modern_client::listen_feed::ListenFeed;
 use crate::bridge::modern_client::listens::Listens;
-use crate::bridge::modern_client::pooled_client::Seat;
-use crate::bridge::modern_client::pooled_session::Slot;
-use crate::bridge::modern_client::task_support::Supports;
+use crate::bridge::modern_client::pooled_client::PooledClient;
+use crate::bridge::modern_client::pooled_session::PooledSession;
+use crate::bridge::modern_client::task_support::TaskSupportCache;
 
 /// Who may use a session towards a server after the request that it was opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reuse {
-    /// Later requests of the same principal. All callers without a name are one.
+    /// Later requests of the same principal. All anonymous callers are one principal.
     #[default]
     Principal,
-    /// Nobody: each request gets a session of its own.
+    /// No other request: each request gets a session of its own.
     Request,
 }
 
@@ -49,13 +49,13 @@ pub struct PoolLimits {
     pub reuse: Reuse,
     /// Sessions in all; at most half of them are used for listening.
     pub max: usize,
-    /// A session that nobody uses for this long is closed.
+    /// A session that is idle for this long is closed.
     pub idle: Duration,
     /// How long a request waits for a session when all are in use; then it is refused.
     pub wait: Duration,
     /// The longest a server may take for `initialize`.
     pub open_timeout: Duration,
-    /// How long servers are asked to keep the tasks that they make of calls.
+    /// How long we ask servers to keep the tasks that they make of calls.
     pub task_ttl: Duration,
 }
 
@@ -72,15 +72,15 @@ impl Default for PoolLimits {
     }
 }
 
-/// Whom a session serves.
+/// What a session must match to serve a request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Key {
+pub(super) struct PoolKey {
     pub(super) route: Route,
     pub(super) principal: Principal,
     pub(super) relayed: Relayed,
 }
 
-impl Key {
+impl PoolKey {
     pub(super) fn of(context: &CallContext) -> Self {
         Self {
             route: context.route().clone(),
@@ -89,17 +89,17 @@ impl Key {
         }
     }
 
-    /// Of a session that only listens, and whose client therefore can do nothing.
+    /// The key of a session that only listens: its client declares no capabilities.
     pub(super) fn to_listen(context: &CallContext) -> Self {
         Self { relayed: Relayed::default(), ..Self::of(context) }
     }
 }
 
-/// Which session a request may have.
+/// Which session a request may get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Any,
-    /// One that is opened for it.
+    /// A session that is opened for the request.
     New,
 }
 
@@ -112,10 +112,10 @@ pub(super) struct Pool {
     /// One permit for every session that listens, so that listens leave room for calls.
     pub(super) feeding: Arc<Semaphore>,
     pub(super) listens: Arc<Listens>,
-    pub(super) feeds: Mutex<HashMap<(Route, Principal), Weak<Feed>>>,
-    pub(super) supports: Supports,
-    state: Mutex<State>,
-    /// Closes sessions, and looks for those to close.
+    pub(super) feeds: Mutex<HashMap<(Route, Principal), Weak<ListenFeed>>>,
+    pub(super) task_support: TaskSupportCache,
+    state: Mutex<PoolState>,
+    /// The tasks that close sessions, and the sweep for idle ones.
     pub(super) tasks: TaskTracker,
     pub(super) over: CancellationToken,
     pub(super) loops: Loops,
@@ -123,42 +123,42 @@ pub(super) struct Pool {
 }
 
 #[derive(Default)]
-struct State {
-    /// Sessions that nobody uses, the one used last at the end.
-    idle: Vec<Idle>,
-    /// Every session there is, by its number. Not the slots themselves: the last hold on one must not be here, since
-    /// its end takes the lock.
-    all: HashMap<u64, Known>,
-    /// A task looks for idle sessions to close.
+struct PoolState {
+    /// Idle sessions; the one that was used last is at the end.
+    idle: Vec<IdleSession>,
+    /// Every session, by its number. Not the `PooledSession` itself: the last reference must not be dropped under this
+    /// lock, since the drop takes it.
+    all: HashMap<u64, KnownSession>,
+    /// The sweep for idle sessions is running.
     is_swept: bool,
-    server: Named,
-    /// Endpoints whose server has tasks, by what it said last.
+    server: ServerIdentity,
+    /// Endpoints whose server declared tasks in its last `initialize` result.
     with_tasks: HashSet<Route>,
 }
 
-struct Idle {
-    slot: Arc<Slot>,
+struct IdleSession {
+    session: Arc<PooledSession>,
     since: Instant,
 }
 
-struct Known {
-    seat: Arc<Seat>,
+struct KnownSession {
+    client: Arc<PooledClient>,
     initialized: RawJson,
 }
 
-/// What the servers behind call themselves.
+/// The `serverInfo` of the servers behind the pool.
 #[derive(Default)]
-enum Named {
+enum ServerIdentity {
     #[default]
-    Nobody,
+    Unknown,
     One(RawJson),
-    /// Several, so that nobody can say which of them a result comes from.
+    /// Several differ, so the origin of a result is unknown.
     Several,
 }
 
 impl Pool {
     pub(super) fn new(backend: Arc<dyn Backend>, mut limits: PoolLimits) -> Arc<Self> {
-        // More permits than a semaphore can have are as good as no limit.
+        // A semaphore cannot have more permits; this many are as good as no limit.
         limits.max = limits.max.min(Semaphore::MAX_PERMITS);
         let max = limits.max;
         Arc::new(Self {
@@ -169,7 +169,7 @@ impl Pool {
             feeding: Arc::new(Semaphore::new(max / 2)),
             listens: Arc::default(),
             feeds: Mutex::default(),
-            supports: Supports::default(),
+            task_support: TaskSupportCache::default(),
             state: Mutex::default(),
             tasks: TaskTracker::new(),
             over: CancellationToken::new(),
@@ -179,9 +179,9 @@ impl Pool {
     }
 
     pub(super) fn begin(&self, fanout: Fanout) {
-        let listens: Arc<dyn Listener> = Arc::clone(&self.listens) as _;
+        let listens: Arc<dyn NewsListener> = Arc::clone(&self.listens) as _;
         fanout.add(Arc::downgrade(&listens));
-        // Said once; should it be said again, the first stays.
+        // Set once; if `begin` is called again, the first fanout stays.
         drop(self.fanout.set(fanout));
     }
 
@@ -199,31 +199,31 @@ impl Pool {
 
     pub(super) fn server_info(&self) -> Option<RawJson> {
         match &self.state.lock().server {
-            Named::One(server) => Some(server.clone()),
-            Named::Nobody | Named::Several => None,
+            ServerIdentity::One(server) => Some(server.clone()),
+            ServerIdentity::Unknown | ServerIdentity::Several => None,
         }
     }
 
-    /// Whether the server at an endpoint makes tasks of calls, as far as is known.
+    /// Whether the server at an endpoint makes tasks of calls, as its last session declared.
     pub(super) fn has_tasks(&self, route: &Route) -> bool {
         self.state.lock().with_tasks.contains(route)
     }
 
-    /// What the server of a session like this said to `initialize`, if there is one and it may be shared.
-    pub(super) fn known(&self, key: &Key) -> Option<RawJson> {
+    /// The `initialize` result of any open session with this key, if sessions may be shared.
+    pub(super) fn known(&self, key: &PoolKey) -> Option<RawJson> {
         if self.limits.reuse == Reuse::Request {
             return None;
         }
         let state = self.state.lock();
-        let known = state.all.values().find(|known| known.seat.key == *key && !known.seat.is_lost());
+        let known = state.all.values().find(|known| known.client.key == *key && !known.client.is_lost());
         known.map(|known| known.initialized.clone())
     }
 
     /// A session for one request.
     ///
     /// # Cancel safety
-    /// Whoever waits loses its place; a session that is being opened is given up.
-    pub(super) async fn lease(self: &Arc<Self>, key: &Key, which: Which) -> Result<Lease, RpcError> {
+    /// A request that waits loses its place in the queue; a session that is being opened is given up.
+    pub(super) async fn lease(self: &Arc<Self>, key: &PoolKey, which: Which) -> Result<Lease, RpcError> {
         let permit = match Arc::clone(&self.leases).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
@@ -232,26 +232,26 @@ impl Pool {
                 waited.map_err(|_| full())?.map_err(|_| over())?
             }
         };
-        let slot = match self.take(key, which) {
-            Some(slot) => slot,
-            None => Slot::open(self, key).await?,
+        let session = match self.take(key, which) {
+            Some(session) => session,
+            None => PooledSession::open(self, key).await?,
         };
-        Ok(Lease { pool: Arc::clone(self), slot: Some(slot), permit: Some(permit), is_answered: false })
+        Ok(Lease { pool: Arc::clone(self), session: Some(session), permit: Some(permit), is_answered: false })
     }
 
-    /// A session that nobody uses. If there is none, there is room for a new one afterwards.
-    fn take(&self, key: &Key, which: Which) -> Option<Arc<Slot>> {
+    /// Takes an idle session. If none fits, it closes one where that is needed to make room for a new one.
+    fn take(&self, key: &PoolKey, which: Which) -> Option<Arc<PooledSession>> {
         let (found, closing) = {
             let mut state = self.state.lock();
-            let fits = |idle: &Idle| idle.slot.seat.key == *key && !idle.slot.seat.is_lost();
+            let fits = |idle: &IdleSession| idle.session.client.key == *key && !idle.session.client.is_lost();
             let found = match which {
                 Which::Any => state.idle.iter().rposition(fits),
                 Which::New => None,
             };
-            let found = found.map(|at| state.idle.remove(at).slot);
+            let found = found.map(|at| state.idle.remove(at).session);
             let leased = self.limits.max.saturating_sub(self.leases.available_permits());
             let closing = match found {
-                // Whoever holds a permit has no session yet, so one is idle if there are too many.
+                // This caller's permit has no session yet, so a sum above the limit means that one is idle.
                 None if leased + state.idle.len() > self.limits.max && !state.idle.is_empty() => {
                     Some(state.idle.remove(0))
                 }
@@ -259,55 +259,57 @@ impl Pool {
             };
             (found, closing)
         };
-        // Not under the lock, which its end takes too.
+        // Dropped outside the lock, which the drop takes too.
         drop(closing);
         found
     }
 
-    /// A session is there.
-    pub(super) fn opened(&self, slot: &Arc<Slot>) {
+    /// Enters a session that was just opened.
+    pub(super) fn opened(&self, session: &Arc<PooledSession>) {
         let mut state = self.state.lock();
-        let known = Known { seat: Arc::clone(&slot.seat), initialized: slot.initialized.clone() };
-        state.all.insert(slot.seat.number, known);
-        let route = &slot.seat.key.route;
-        if !slot.has_tasks() {
+        let known =
+            KnownSession { client: Arc::clone(&session.client), initialized: session.initialized.clone() };
+        state.all.insert(session.client.number, known);
+        let route = &session.client.key.route;
+        if !session.has_tasks() {
             state.with_tasks.remove(route);
         } else if !state.with_tasks.contains(route) {
             state.with_tasks.insert(route.clone());
         }
-        let Some(server) = slot.server_info() else { return };
+        let Some(server) = session.server_info() else { return };
         state.server = match std::mem::take(&mut state.server) {
-            Named::Nobody => Named::One(server),
-            Named::One(known) if known == server => Named::One(known),
-            Named::One(_) | Named::Several => Named::Several,
+            ServerIdentity::Unknown => ServerIdentity::One(server),
+            ServerIdentity::One(known) if known == server => ServerIdentity::One(known),
+            ServerIdentity::One(_) | ServerIdentity::Several => ServerIdentity::Several,
         };
     }
 
-    /// A session is gone for good.
+    /// Removes a session that has ended.
     pub(super) fn closed(&self, number: u64) {
         let known = self.state.lock().all.remove(&number);
         drop(known);
     }
 
-    /// The link of a session is lost. If somebody uses it, they find out by themselves.
+    /// Drops an idle session whose link is lost. A request that leases it notices the loss itself.
     pub(super) fn lost(&self, number: u64) {
         let lost = {
             let mut state = self.state.lock();
-            let at = state.idle.iter().position(|idle| idle.slot.seat.number == number);
+            let at = state.idle.iter().position(|idle| idle.session.client.number == number);
             at.map(|at| state.idle.remove(at))
         };
         drop(lost);
     }
 
-    fn give_back(self: &Arc<Self>, slot: Arc<Slot>, permit: Option<OwnedSemaphorePermit>) {
+    fn give_back(self: &Arc<Self>, session: Arc<PooledSession>, permit: Option<OwnedSemaphorePermit>) {
         let mut state = self.state.lock();
-        // Under the lock, which whoever ends it takes afterwards: it is either seen here or found there.
-        if slot.seat.is_lost() || self.over.is_cancelled() {
+        // Checked under the lock: `lost` and `close` set their flag before they take it, so either this check sees the
+        // flag or they find the session in `idle`.
+        if session.client.is_lost() || self.over.is_cancelled() {
             drop(state);
             return;
         }
-        state.idle.push(Idle { slot, since: Instant::now() });
-        // Still under the lock: whoever gets it finds the session idle and not in use.
+        state.idle.push(IdleSession { session, since: Instant::now() });
+        // Dropped under the lock: the request that gets the permit must find this session idle.
         drop(permit);
         if !std::mem::replace(&mut state.is_swept, true) {
             let (pool, over) = (Arc::downgrade(self), self.over.clone());
@@ -323,7 +325,7 @@ impl Pool {
         }
     }
 
-    /// Closes what was idle for long, and says when there is more to close.
+    /// Closes the sessions that were idle for too long. Returns when the next one is due.
     fn close_old(&self) -> Option<Instant> {
         let now = Instant::now();
         let (old, next) = {
@@ -365,18 +367,18 @@ async fn sweep(pool: Weak<Pool>, over: CancellationToken) {
     }
 }
 
-/// A session for as long as one request takes. Dropped without being released, it is closed.
+/// The use of a session by one request. If the lease is dropped without a release, the session is closed.
 pub(super) struct Lease {
     pub(super) pool: Arc<Pool>,
-    /// Until it is dropped.
-    slot: Option<Arc<Slot>>,
+    /// `None` only while the lease is dropped.
+    session: Option<Arc<PooledSession>>,
     permit: Option<OwnedSemaphorePermit>,
     is_answered: bool,
 }
 
 impl Lease {
-    pub(super) fn slot(&self) -> &Arc<Slot> {
-        self.slot.as_ref().expect("it is there until the lease is dropped")
+    pub(super) fn session(&self) -> &Arc<PooledSession> {
+        self.session.as_ref().expect("it is there until the lease is dropped")
     }
 
     /// A token for progress that no other request has.
@@ -384,25 +386,25 @@ impl Lease {
         RawJson::trusted(self.pool.next_number().to_string())
     }
 
-    /// Has the server tell of what its principal watches, as far as it is known to take that: nobody's call waits for
-    /// what somebody else would like to hear.
+    /// Subscribes this session to the resources that its principal watches, but only to those that the server has
+    /// agreed to before: a call must not wait for a subscription of another client.
     pub(super) async fn watch(&self) {
-        let slot = self.slot();
+        let session = self.session();
         if self.pool.limits.reuse == Reuse::Principal
-            && (self.pool.listens.somebody_watches() || slot.watches_something())
+            && (self.pool.listens.somebody_watches() || session.watches_something())
         {
-            slot.watch(|| self.pool.listens.agreed(&slot.seat.key)).await;
+            session.watch(|| self.pool.listens.agreed(&session.client.key)).await;
         }
     }
 
-    /// The request has ended. If it was withdrawn, the answer may not be the server's.
+    /// Ends the request. A cancelled one does not release the session: its answer may not be the server's.
     pub(super) fn end(self, context: &CallContext) {
         if !context.is_cancelled() {
             self.release();
         }
     }
 
-    /// The request was answered, and the session can be used by another.
+    /// Gives the session back for other requests, since this one was answered.
     pub(super) fn release(mut self) {
         self.is_answered = true;
     }
@@ -410,11 +412,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(slot) = self.slot.take() else { return };
-        slot.seat.leave();
+        let Some(session) = self.session.take() else { return };
+        session.client.leave();
         let pool = &self.pool;
         if self.is_answered && pool.limits.reuse == Reuse::Principal {
-            pool.give_back(slot, self.permit.take());
+            pool.give_back(session, self.permit.take());
         }
     }
 }

@@ -1,28 +1,28 @@
-//! The client of a session that is kept for exchanges, as its server sees it.
+//! The client of a pooled session, as its server sees it.
 //!
-//! What the server says outside of any request belongs to the request that the session is leased to, as far as it can
-//! belong to one; news go to those who listen; the rest is said to nobody.
+//! In: messages that the server sends outside of any request. Out: log messages, progress and questions go to the
+//! request that leases the session; news (changed lists and resources) go to the listens; other messages are dropped.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_protocol::translate::questions;
-use tenure_protocol::{Error, Method, RawJson, Revision, RpcError};
-use tenure_session::call::Stage;
+use tenure_protocol::{Error, Method, RawJson, RequestId, Revision, RpcError};
+use tenure_session::call::{Client, Origin};
 use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tokio_util::sync::CancellationToken;
 
 use crate::bridge::modern_client::listens::Listens;
-use crate::bridge::modern_client::pool::{Key, Pool};
-use crate::bridge::modern_client::pooled_request::Turn;
+use crate::bridge::modern_client::pool::{Pool, PoolKey};
+use crate::bridge::modern_client::pooled_request::PooledRequest;
 
-/// The client of a session.
-pub(super) struct Seat {
+/// The client of a pooled session.
+pub(super) struct PooledClient {
     pub(super) number: u64,
-    pub(super) key: Key,
+    pub(super) key: PoolKey,
     label: String,
     timeout: Duration,
     opened: Time,
@@ -30,11 +30,11 @@ pub(super) struct Seat {
     pool: Weak<Pool>,
     lost: CancellationToken,
     /// The request that the session is leased to.
-    turn: Mutex<Option<Arc<Turn>>>,
+    request: Mutex<Option<Arc<PooledRequest>>>,
 }
 
-impl Seat {
-    pub(super) fn new(pool: &Arc<Pool>, key: &Key) -> Self {
+impl PooledClient {
+    pub(super) fn new(pool: &Arc<Pool>, key: &PoolKey) -> Self {
         let number = pool.next_number();
         Self {
             number,
@@ -45,23 +45,23 @@ impl Seat {
             listens: Arc::clone(&pool.listens),
             pool: Arc::downgrade(pool),
             lost: CancellationToken::new(),
-            turn: Mutex::default(),
+            request: Mutex::default(),
         }
     }
 
     /// Gives the session to a request.
-    pub(super) fn take(&self, turn: &Arc<Turn>) {
-        *self.turn.lock() = Some(Arc::clone(turn));
+    pub(super) fn take(&self, request: &Arc<PooledRequest>) {
+        *self.request.lock() = Some(Arc::clone(request));
     }
 
     /// No request has the session any more.
     pub(super) fn leave(&self) {
-        let turn = self.turn.lock().take();
-        // Not under the lock: it may be the last that holds the request's context.
-        drop(turn);
+        let request = self.request.lock().take();
+        // Dropped outside the lock: this may be the last reference to the request's context.
+        drop(request);
     }
 
-    /// The link is gone without having been closed.
+    /// Marks the link as lost: it ended without having been closed.
     pub(super) fn lose(&self) {
         self.lost.cancel();
         if let Some(pool) = self.pool.upgrade() {
@@ -82,7 +82,7 @@ impl Seat {
         self.pool.upgrade()
     }
 
-    /// Tells those who listen; `false` if it is no news.
+    /// Passes news to the listens; `false` if the message is not news.
     pub(super) fn tell(&self, method: &Method, params: Option<&RawJson>) -> bool {
         let is_news = matches!(
             method,
@@ -94,7 +94,7 @@ impl Seat {
         if *method == Method::ToolsListChanged
             && let Some(pool) = self.pool()
         {
-            pool.supports.forget(&self.key.route);
+            pool.task_support.forget(&self.key.route);
         }
         if is_news {
             self.listens.tell(&self.key.route, Some(&self.key.principal), method, params);
@@ -103,35 +103,45 @@ impl Seat {
     }
 }
 
-/// Who a session's client is: we are, since a session serves many.
+/// The `clientInfo` of a pooled session: our own, since one session serves many clients.
 pub(super) fn ourselves() -> RawJson {
     RawJson::of(&serde_json::json!({ "name": "tenure", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-impl Stage for Seat {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+impl Client for PooledClient {
+    fn notify(
+        self: Arc<Self>,
+        origin: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<(), Error>> {
         if !self.tell(method, params) {
-            let turn = self.turn.lock().clone();
-            match turn.filter(|turn| turn.concerns(method, params)) {
-                Some(turn) => return turn.notify(method, params),
+            let request = self.request.lock().clone();
+            match request.filter(|request| request.concerns(method, params)) {
+                Some(request) => return request.notify(origin, method, params),
                 None => {
-                    tracing::debug!(session = self.label, %method, "a message that belongs to no request")
+                    tracing::debug!(session = self.label, %method, "dropped a message that belongs to no request")
                 }
             }
         }
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
-        let turn = self.turn.lock().clone();
-        match turn {
-            Some(turn) => turn.ask(method, params),
+    fn ask(
+        self: Arc<Self>,
+        origin: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<RawJson, RpcError>> {
+        let request = self.request.lock().clone();
+        match request {
+            Some(request) => request.ask(origin, method, params),
             None => Box::pin(std::future::ready(questions::refusal(method))),
         }
     }
 
-    fn cancellation(&self) -> CancellationToken {
-        self.lost.clone()
+    fn cancellation(&self, _: &RequestId, _: u64) -> Option<CancellationToken> {
+        Some(self.lost.clone())
     }
 
     fn capabilities(&self) -> RawJson {

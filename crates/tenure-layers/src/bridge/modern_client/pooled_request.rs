@@ -1,7 +1,7 @@
-//! A request of a modern client, as the server of the session sees it that the request was given.
+//! One modern request on a pooled session: the client that the session's server sees.
 //!
-//! Progress goes on under the client's own token, log messages as they are (whoever runs the exchange knows which of
-//! them the client wants), and questions to the client, if it declared that it can be asked them.
+//! Progress is passed on under the client's own token, log messages unchanged (the exchange runtime filters them by the
+//! client's level), and questions to the client, if it declared the capability that they need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,50 +12,50 @@ use serde_json::value::RawValue;
 use tenure_protocol::translate::capabilities::Relayed;
 use tenure_protocol::translate::progress::Series;
 use tenure_protocol::translate::{codes, questions, tasks};
-use tenure_protocol::{Error, Method, RawJson, Revision, RpcError};
-use tenure_session::call::{CallContext, Stage};
+use tenure_protocol::{Error, Method, RawJson, RequestId, Revision, RpcError};
+use tenure_session::call::{CallContext, Client, Origin};
 use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
 use tokio_util::sync::CancellationToken;
 
-use crate::bridge::modern_client::pooled_client::{Seat, ourselves};
-use crate::bridge::modern_client::pooled_session::Slot;
+use crate::bridge::modern_client::pooled_client::{PooledClient, ourselves};
+use crate::bridge::modern_client::pooled_session::PooledSession;
 
-/// A request and the session that it has.
-pub(super) struct Turn {
-    seat: Arc<Seat>,
+/// A request on the session that it leases.
+pub(super) struct PooledRequest {
+    client: Arc<PooledClient>,
     revision: Revision,
-    /// The client's.
+    /// The context of the client's request.
     context: CallContext,
-    /// Our token for the progress and the client's, if it has one.
+    /// Our progress token and the client's, if the client sent one.
     tokens: Option<(RawJson, RawJson)>,
     series: Arc<Mutex<Series>>,
-    /// The first question that the client did not declare it could be asked.
+    /// The error for the first question that needs a capability which the client did not declare.
     lacking: Arc<Mutex<Option<RpcError>>>,
 }
 
-impl Turn {
+impl PooledRequest {
     pub(super) fn new(
-        slot: &Slot,
+        session: &PooledSession,
         context: &CallContext,
         tokens: Option<(RawJson, RawJson)>,
         series: Arc<Mutex<Series>>,
     ) -> Self {
-        let (seat, revision) = (Arc::clone(&slot.seat), slot.revision);
-        Self { seat, revision, context: context.clone(), tokens, series, lacking: Arc::default() }
+        let (client, revision) = (Arc::clone(&session.client), session.revision);
+        Self { client, revision, context: context.clone(), tokens, series, lacking: Arc::default() }
     }
 
     pub(super) fn context(&self) -> &CallContext {
         &self.context
     }
 
-    /// The error for the client if the server needed more of it than it declared.
+    /// The error for the client, if the server needed a capability that the client did not declare.
     pub(super) fn lacking(&self) -> Option<RpcError> {
         self.lacking.lock().clone()
     }
 
-    /// Whether something that the server said outside of any request is about this one.
+    /// Whether a message that the server sent outside of any request is about this one.
     pub(super) fn concerns(&self, method: &Method, params: Option<&RawJson>) -> bool {
         match (method, &self.tokens) {
             (Method::LogMessage, _) => true,
@@ -65,22 +65,27 @@ impl Turn {
     }
 }
 
-/// The token that progress is told under.
+/// The token of a progress notification.
 fn token_in(params: Option<&RawJson>) -> Option<RawJson> {
     #[derive(Deserialize)]
-    struct Told<'a> {
+    struct ProgressTokenMember<'a> {
         #[serde(rename = "progressToken", borrow)]
         token: &'a RawValue,
     }
-    params?.read::<Told<'_>>().ok().map(|told| RawJson::of(&told.token))
+    params?.read::<ProgressTokenMember<'_>>().ok().map(|told| RawJson::of(&told.token))
 }
 
 fn done<T: Send + 'static>(outcome: T) -> BoxFuture<T> {
     Box::pin(std::future::ready(outcome))
 }
 
-impl Stage for Turn {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+impl Client for PooledRequest {
+    fn notify(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<(), Error>> {
         let params = match (method, params, &self.tokens) {
             (Method::LogMessage, params, _) => params.cloned(),
             (Method::Progress, Some(params), Some((_, token))) => {
@@ -90,8 +95,8 @@ impl Stage for Turn {
                 }
             }
             _ => {
-                if !self.seat.tell(method, params) {
-                    tracing::debug!(session = self.label(), %method, "a message for nobody");
+                if !self.client.tell(method, params) {
+                    tracing::debug!(session = self.label(), %method, "dropped a message that belongs to no request");
                 }
                 return done(Ok(()));
             }
@@ -100,12 +105,17 @@ impl Stage for Turn {
         Box::pin(async move { context.notify(&method, params.as_ref()).await })
     }
 
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+    fn ask(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<RawJson, RpcError>> {
         let question = questions::of_server(method, params, 1).map(|(question, _)| question);
         let Some(question) = question.filter(|_| questions::may_be_asked(self.context.method())) else {
             return done(questions::refusal(method));
         };
-        if !self.seat.key.relayed.allows(&question) {
+        if !self.client.key.relayed.allows(&question) {
             let required = Relayed::needed_by(&question).object();
             let words = format!("The client did not declare what the server's {method} needs");
             let lacking = codes::missing_capability(&words, &required);
@@ -131,12 +141,12 @@ impl Stage for Turn {
         })
     }
 
-    fn cancellation(&self) -> CancellationToken {
-        self.context.cancellation()
+    fn cancellation(&self, _: &RequestId, _: u64) -> Option<CancellationToken> {
+        Some(self.context.cancellation())
     }
 
     fn capabilities(&self) -> RawJson {
-        self.seat.key.relayed.object()
+        self.client.key.relayed.object()
     }
 
     fn client_info(&self) -> Option<RawJson> {
@@ -160,7 +170,7 @@ impl Stage for Turn {
     }
 
     fn label(&self) -> &str {
-        self.seat.label()
+        self.client.label()
     }
 
     fn route(&self) -> &Route {

@@ -1,7 +1,7 @@
-//! One session towards a server: its link, what the server said of itself, and what it was told to do by itself.
+//! One session towards a server: its link, the server's `initialize` result, its log level and its subscriptions.
 //!
-//! Opened with our own name, the latest revision and what the clients of its requests can do; closed when nobody holds
-//! it any more.
+//! It is opened with our own name, the latest revision and the capabilities in its key, and closed when the last
+//! reference to it is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,51 +14,51 @@ use serde_json::value::RawValue;
 use tenure_protocol::translate::{handshake, tasks};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
 use tenure_session::backend::{Call, Link, Open, Opening};
-use tenure_session::call::{CallContext, Outlet, Stage};
+use tenure_session::call::{CallContext, Client, Outlet};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::bridge::modern_client::pool::{Key, Pool};
-use crate::bridge::modern_client::pooled_client::{Seat, ourselves};
-use crate::bridge::modern_client::pooled_request::Turn;
+use crate::bridge::modern_client::pool::{Pool, PoolKey};
+use crate::bridge::modern_client::pooled_client::{PooledClient, ourselves};
+use crate::bridge::modern_client::pooled_request::PooledRequest;
 
-/// How long a server may take to do what we ask of it by ourselves.
+/// How long a server may take to answer a request of our own.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct Slot {
-    pub(super) seat: Arc<Seat>,
+pub(super) struct PooledSession {
+    pub(super) client: Arc<PooledClient>,
     pub(super) revision: Revision,
-    /// What the server said to `initialize`.
+    /// The server's `initialize` result.
     pub(super) initialized: RawJson,
-    said: Said,
+    features: ServedFeatures,
     link: Arc<dyn Link>,
     tasks: TaskTracker,
     logs_everything: AtomicBool,
-    /// The resources that the server was asked to tell of, and whether it does.
+    /// The resources that we subscribed to, and whether the server agreed.
     watched: Mutex<BTreeMap<String, bool>>,
-    /// One at a time changes what the server tells of, or a subscription could overtake the end of another.
+    /// Serialises changes of subscriptions, or a subscribe could overtake an unsubscribe.
     watching: Semaphore,
 }
 
-/// What counts of a server's capabilities.
-struct Said {
+/// The server capabilities that matter here.
+struct ServedFeatures {
     logs: bool,
     subscribes: bool,
     tasks: bool,
 }
 
-impl Slot {
+impl PooledSession {
     /// Opens a session.
     ///
     /// # Cancel safety
-    /// What was opened by then is freed by the backend.
-    pub(super) async fn open(pool: &Arc<Pool>, key: &Key) -> Result<Arc<Self>, RpcError> {
-        let seat = Arc::new(Seat::new(pool, key));
-        let stage: Arc<dyn Stage> = Arc::clone(&seat) as _;
-        let loser = Arc::downgrade(&seat);
+    /// The backend frees a link that was half opened.
+    pub(super) async fn open(pool: &Arc<Pool>, key: &PoolKey) -> Result<Arc<Self>, RpcError> {
+        let client = Arc::new(PooledClient::new(pool, key));
+        let as_client: Arc<dyn Client> = Arc::clone(&client) as _;
+        let loser = Arc::downgrade(&client);
         let lost = move || {
-            if let Some(seat) = loser.upgrade() {
-                seat.lose();
+            if let Some(client) = loser.upgrade() {
+                client.lose();
             }
         };
         let open = Open {
@@ -66,18 +66,18 @@ impl Slot {
             revision: Revision::LATEST,
             opening: Opening::Fresh,
             route: key.route.clone(),
-            outlet: Outlet::of_stage(&stage).of_part(lost),
+            outlet: Outlet::to(&as_client).of_part(lost),
             fanout: pool.fanout(&key.route),
         };
         let late = |_| RpcError::of(Reason::TimedOut, "The server did not answer initialize in time");
         let opening = tokio::time::timeout(pool.limits.open_timeout, pool.backend.open(open));
         let opened = opening.await.map_err(late)??;
-        let answered = Answered::read(&opened.result);
-        let slot = Arc::new(Self {
-            seat,
+        let answered = PooledHandshake::read(&opened.result);
+        let session = Arc::new(Self {
+            client,
             revision: answered.revision.unwrap_or(Revision::LATEST),
             initialized: opened.result.detached(),
-            said: answered.said,
+            features: answered.features,
             link: Arc::from(opened.link),
             tasks: pool.tasks.clone(),
             logs_everything: AtomicBool::new(false),
@@ -88,82 +88,82 @@ impl Slot {
             let words = "The server speaks a revision of the protocol that is not known";
             return Err(RpcError::of(Reason::BackendUnavailable, words));
         }
-        if slot.seat.is_lost() {
+        if session.client.is_lost() {
             return Err(RpcError::of(Reason::BackendUnavailable, "The server has ended"));
         }
-        slot.link.notify(Notification { method: Method::Initialized, params: None });
-        pool.opened(&slot);
-        Ok(slot)
+        session.link.notify(Notification { method: Method::Initialized, params: None });
+        pool.opened(&session);
+        Ok(session)
     }
 
-    /// Sends a client's request, which has the session until the lease ends.
-    pub(super) async fn call(&self, request: Request, turn: &Arc<Turn>) -> Reply {
-        self.seat.take(turn);
-        let stage: Arc<dyn Stage> = Arc::clone(turn) as _;
-        let of_client = turn.context();
-        // Not the client's own context with another stage: its params hold the client's token, and not ours.
-        let mut context = CallContext::staged(stage, &request, of_client.caller().clone());
+    /// Sends a client's request, to which the session belongs until the lease ends.
+    pub(super) async fn call(&self, request: Request, pooled: &Arc<PooledRequest>) -> Reply {
+        self.client.take(pooled);
+        let client: Arc<dyn Client> = Arc::clone(pooled) as _;
+        let of_client = pooled.context();
+        // A new context, not a copy of the client's: its params would hold the client's progress token instead of ours.
+        let mut context = CallContext::new(client, &request, of_client.caller().clone());
         if let Some(state) = of_client.state() {
             context.set_state(state.clone());
         }
         self.link.call(Call { request, context }).await
     }
 
-    /// What the server calls itself.
+    /// The server's `serverInfo`.
     pub(super) fn server_info(&self) -> Option<RawJson> {
         #[derive(Deserialize)]
-        struct Named<'a> {
+        struct ServerInfoMember<'a> {
             #[serde(rename = "serverInfo", borrow)]
             server: &'a RawValue,
         }
-        let named = self.initialized.read::<Named<'_>>().ok()?;
+        let named = self.initialized.read::<ServerInfoMember<'_>>().ok()?;
         named.server.get().starts_with('{').then(|| RawJson::of(&named.server))
     }
 
     /// Whether the server makes tasks of calls.
     pub(super) fn has_tasks(&self) -> bool {
-        self.said.tasks
+        self.features.tasks
     }
 
     /// The name in logs.
     pub(super) fn label(&self) -> &str {
-        self.seat.label()
+        self.client.label()
     }
 
-    /// Has the server send all its log messages from now on.
+    /// Sets the server's log level to `debug`, once.
     pub(super) async fn log_everything(&self) {
-        if !self.said.logs || self.logs_everything.swap(true, Ordering::Relaxed) {
+        if !self.features.logs || self.logs_everything.swap(true, Ordering::Relaxed) {
             return;
         }
         let params = RawJson::trusted(r#"{"level":"debug"}"#);
         if let Err(error) = self.inquire(&Method::LoggingSetLevel, params).await {
-            tracing::debug!(session = self.seat.label(), %error, "the server does not take a log level");
+            tracing::debug!(session = self.client.label(), %error, "the server refused the log level");
         }
     }
 
-    /// Whether the server was asked to tell of anything.
+    /// Whether there is any subscription.
     pub(super) fn watches_something(&self) -> bool {
         !self.watched.lock().is_empty()
     }
 
-    /// Whether the server tells of a resource.
+    /// Whether the server agreed to report a resource.
     pub(super) fn watches(&self, uri: &str) -> bool {
         self.watched.lock().get(uri).copied().unwrap_or_default()
     }
 
-    /// Resources that the server did not want to tell of are asked for again with the next.
+    /// Forgets refused subscriptions, so that the next `watch` tries them again.
     pub(super) fn forget_refusals(&self) {
         self.watched.lock().retain(|_, told| *told);
     }
 
-    /// Has the server tell of these resources, and of no others. One that does not answer is not asked for the next:
-    /// there may be many, and somebody waits.
+    /// Subscribes to these resources and unsubscribes from all others. If the server does not answer in time, the rest
+    /// is not sent: there may be many, and the caller waits.
     pub(super) async fn watch(&self, wanted: impl Fn() -> BTreeSet<String>) {
-        if !self.said.subscribes {
+        if !self.features.subscribes {
             return;
         }
         let Ok(_one_at_a_time) = self.watching.acquire().await else { return };
-        // Only now: others may have changed it meanwhile.
+        // Read after the wait: it may have changed meanwhile.
         let wanted = wanted();
         let watched: BTreeSet<_> = self.watched.lock().keys().cloned().collect();
         let mut is_silent = false;
@@ -182,7 +182,7 @@ impl Slot {
             let answer = self.inquire(&Method::ResourcesSubscribe, of_resource(uri)).await;
             is_silent = is_late(&answer);
             if let Err(error) = &answer {
-                tracing::debug!(session = self.seat.label(), %error, "the server does not tell of a resource");
+                tracing::debug!(session = self.client.label(), %error, "the server refused a subscription");
             }
             self.watched.lock().insert(uri.clone(), answer.is_ok());
         }
@@ -192,19 +192,19 @@ impl Slot {
     pub(super) async fn inquire(&self, method: &Method, params: RawJson) -> Reply {
         let id = RequestId::from_text("tenure-bridge");
         let request = Request { id, method: method.clone(), params: Some(params) };
-        let stage: Arc<dyn Stage> = Arc::clone(&self.seat) as _;
-        let context = Outlet::of_stage(&stage).inquiry(&request).map_err(|error| error.to_rpc())?;
+        let client: Arc<dyn Client> = Arc::clone(&self.client) as _;
+        let context = Outlet::to(&client).inquiry(&request).map_err(|error| error.to_rpc())?;
         let answer = tokio::time::timeout(PATIENCE, self.link.call(Call { request, context })).await;
         answer.unwrap_or_else(|_| Err(RpcError::of(Reason::TimedOut, "The server did not answer in time")))
     }
 }
 
-impl Drop for Slot {
+impl Drop for PooledSession {
     fn drop(&mut self) {
-        if let Some(pool) = self.seat.pool() {
-            pool.closed(self.seat.number);
+        if let Some(pool) = self.client.pool() {
+            pool.closed(self.client.number);
         }
-        // Without a runtime the process is ending, and the link ends with us.
+        // Without a runtime the process is ending, and the link ends with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let link = Arc::clone(&self.link);
             drop(self.tasks.spawn_on(async move { link.close().await }, &runtime));
@@ -220,38 +220,38 @@ fn of_resource(uri: &str) -> RawJson {
     RawJson::of(&serde_json::json!({ "uri": uri }))
 }
 
-/// An answer to `initialize`, as far as it matters here.
-struct Answered {
+/// The members of an `initialize` result that matter here.
+struct PooledHandshake {
     revision: Option<Revision>,
-    said: Said,
+    features: ServedFeatures,
 }
 
-impl Answered {
+impl PooledHandshake {
     fn read(result: &RawJson) -> Self {
         #[derive(Deserialize, Default)]
-        struct Result {
+        struct InitializeResult {
             #[serde(rename = "protocolVersion", default)]
             version: String,
             #[serde(default)]
-            capabilities: Capabilities,
+            capabilities: ServedCapabilities,
         }
         #[derive(Deserialize, Default)]
-        struct Capabilities {
+        struct ServedCapabilities {
             logging: Option<serde::de::IgnoredAny>,
             #[serde(default)]
-            resources: Resources,
+            resources: ServedResources,
         }
         #[derive(Deserialize, Default)]
-        struct Resources {
+        struct ServedResources {
             #[serde(default)]
             subscribe: bool,
         }
         let tasks = tasks::served(result);
-        let result: Result = result.read().unwrap_or_default();
-        let Capabilities { logging, resources } = result.capabilities;
+        let result: InitializeResult = result.read().unwrap_or_default();
+        let ServedCapabilities { logging, resources } = result.capabilities;
         Self {
             revision: Revision::parse(&result.version),
-            said: Said { logs: logging.is_some(), subscribes: resources.subscribe, tasks },
+            features: ServedFeatures { logs: logging.is_some(), subscribes: resources.subscribe, tasks },
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Exchanges for modern clients, answered by a server that knows only sessions.
 //!
-//! Every request leases a session of its own for as long as it takes (`pool`): its server sees one client with one
-//! request, so whatever it says meanwhile belongs to that request (`turn`). News that belong to none go to those who
-//! listen (`feeds`). Questions of the server are asked of the request's own context; how a modern client is asked is
-//! the affair of whoever runs the exchange. Tools that want it are called as tasks (`supports`, `errand`).
+//! Every request leases a session until it is answered (`pool`). The session's server sees one client with one
+//! request, so every message that it sends meanwhile belongs to that request (`pooled_request`). News that belong to
+//! no request go to the listens (`listen_feed`). Questions of the server go to the request's own context; the exchange
+//! runtime decides how a modern client is asked. Tools that support it are called as tasks (`task_support`,
+//! `legacy_task`).
 //!
-//! In: requests with `_meta`. Out: requests of the latest revision in a session, and results without `_meta` of theirs.
+//! In: requests with `_meta`. Out: requests of the latest revision in a session, and their results in modern form.
 
 use std::sync::Arc;
 
@@ -25,16 +26,17 @@ use tenure_session::id::Route;
 use tenure_session::port::BoxFuture;
 use tenure_session::supervise::Loops;
 
-use crate::bridge::modern_client::pool::{Key, Lease, Pool, PoolLimits, Which};
-use crate::bridge::modern_client::pooled_request::Turn;
-use crate::bridge::modern_client::task_support::Manner;
+use crate::bridge::modern_client::pool::{Lease, Pool, PoolKey, PoolLimits, Which};
+use crate::bridge::modern_client::pooled_request::PooledRequest;
+use crate::bridge::modern_client::task_support::CallMode;
 use crate::bridge::modern_client::{legacy_task, listen_feed};
 
 /// A responder over a backend.
 ///
 /// Sessions towards the server are shared by the requests of one principal with the same capabilities, one after the
 /// other. Without authentication all callers are one principal: a server that remembers things in its session then
-/// shows them to all, unless every request gets a session of its own ([`Reuse::Request`](crate::bridge::Reuse::Request)).
+/// shows them to all, unless every request gets a session of its own
+/// ([`Reuse::Request`](crate::bridge::Reuse::Request)).
 #[derive(Clone)]
 pub struct ExchangesOnSessions {
     pool: Arc<Pool>,
@@ -47,14 +49,14 @@ impl ExchangesOnSessions {
         Self { pool: Pool::new(backend, limits), eras: Eras::Both }
     }
 
-    /// The same at an endpoint that serves only these eras, which is what discovery says.
+    /// Sets the eras that the endpoint serves, which discovery reports.
     #[must_use]
     pub fn serving(mut self, eras: Eras) -> Self {
         self.eras = eras;
         self
     }
 
-    /// What runs in the background.
+    /// The background loops.
     pub fn loops(&self) -> &Loops {
         &self.pool.loops
     }
@@ -64,11 +66,11 @@ impl ExchangesOnSessions {
         self.pool.sessions()
     }
 
-    /// Takes no more requests, ends listens, and closes every session that is not in use; those in use are closed by
-    /// the end of their requests.
+    /// Takes no more requests, ends listens, and closes every idle session. A session in use is closed when its request
+    /// ends.
     ///
     /// # Cancel safety
-    /// What has begun to close goes on closing.
+    /// Sessions that have begun to close go on closing.
     pub async fn close(&self) {
         self.pool.close().await;
     }
@@ -81,7 +83,7 @@ impl ExchangesOnSessions {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 self.initialized(&context).await?;
                 match self.pool.has_tasks(context.route()) {
-                    // Those of ours are found before anybody comes here.
+                    // The runtime finds our own tasks before a request gets here.
                     true => Err(RpcError::of(Reason::TaskNotFound, "There is no such task")),
                     false => Err(not_found(&request.method)),
                 }
@@ -91,14 +93,14 @@ impl ExchangesOnSessions {
         }
     }
 
-    /// What the server said to `initialize`.
+    /// The server's `initialize` result.
     async fn initialized(&self, context: &CallContext) -> Reply {
-        let key = Key::of(context);
+        let key = PoolKey::of(context);
         if let Some(initialized) = self.pool.known(&key) {
             return Ok(initialized);
         }
         let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| not_leased(&error))?;
-        let initialized = lease.slot().initialized.clone();
+        let initialized = lease.session().initialized.clone();
         lease.release();
         Ok(initialized)
     }
@@ -109,96 +111,101 @@ impl ExchangesOnSessions {
     }
 
     async fn call(&self, request: &Request, context: &CallContext) -> Reply {
-        // Those of ours were opened before. With any other its client means a call that is gone, of another process
-        // perhaps, and what that has done would be done once more.
+        // The runtime has already opened our own request states. Any other belongs to a call that is gone, perhaps of
+        // another process, and would run that call a second time.
         if questions::may_be_asked(&request.method)
             && request_state::brought(request.params.as_ref()).map_err(|error| error.to_rpc())?.is_some()
         {
             return Err(request_state::invalid().to_rpc());
         }
-        let key = Key::of(context);
+        let key = PoolKey::of(context);
         let series = Arc::new(Mutex::new(Series::default()));
         let lease = self.pool.lease(&key, Which::Any).await.map_err(|error| not_leased(&error))?;
-        let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
+        let (reply, pooled, lease) = carry_out(lease, request, context, &series).await?;
         if !may_repeat(&lease, request, context, &reply) {
             lease.end(context);
-            return translated(request, &turn, key.relayed, reply);
+            return translated(request, &pooled, key.relayed, reply);
         }
         drop(lease);
-        tracing::info!(request = ?request.id, method = %request.method, "run again in another session");
-        // Not one that was opened before: the server may have forgotten all of them.
+        tracing::info!(request = ?request.id, method = %request.method, "the request runs again in another session");
+        // A new session: the server may have forgotten all the others.
         let lease = self.pool.lease(&key, Which::New).await.map_err(|error| not_leased(&error))?;
         series.lock().restart();
-        let (reply, turn, lease) = carry_out(lease, request, context, &series).await?;
+        let (reply, pooled, lease) = carry_out(lease, request, context, &series).await?;
         lease.end(context);
-        translated(request, &turn, key.relayed, reply)
+        translated(request, &pooled, key.relayed, reply)
     }
 }
 
-/// Sends a request to the server of a session, and sees it through if the server makes a task of it. Should this be
-/// dropped before the answer, the session goes with it.
+/// Sends a request to the server of a session, and follows the task if the server makes one of it. If this future is
+/// dropped before the answer, the session is closed.
 async fn carry_out(
     lease: Lease,
     request: &Request,
     context: &CallContext,
     series: &Arc<Mutex<Series>>,
-) -> Result<(Reply, Arc<Turn>, Lease), RpcError> {
+) -> Result<(Reply, Arc<PooledRequest>, Lease), RpcError> {
     let token = lease.next_token();
     let (params, taken) = request::to_legacy(&request.method, request.params.as_ref(), Some(&token))?;
-    // A request without params has none there either.
+    // A request without params is sent without params.
     let params = request.params.is_some().then_some(params);
-    let slot = Arc::clone(lease.slot());
+    let session = Arc::clone(lease.session());
     if taken.level.is_some() {
-        slot.log_everything().await;
+        session.log_everything().await;
     }
     lease.watch().await;
-    let turn = Arc::new(Turn::new(&slot, context, taken.token.map(|own| (token, own)), Arc::clone(series)));
-    let supports = &lease.pool.supports;
-    let mut manner = supports.manner(&lease, request, context).await;
-    let mut reply = send(&lease, request, params.as_ref(), &turn, manner).await;
-    let is_tool = slot.has_tasks() && request.method == Method::ToolsCall;
+    let pooled = Arc::new(PooledRequest::new(
+        &session,
+        context,
+        taken.token.map(|own| (token, own)),
+        Arc::clone(series),
+    ));
+    let task_support = &lease.pool.task_support;
+    let mut mode = task_support.mode(&lease, request, context).await;
+    let mut reply = send(&lease, request, params.as_ref(), &pooled, mode).await;
+    let is_tool = session.has_tasks() && request.method == Method::ToolsCall;
     if is_tool && reply.as_ref().is_err_and(is_not_found) {
-        // It may be called in another manner by now.
-        supports.forget(context.route());
-        let known = std::mem::replace(&mut manner, supports.manner(&lease, request, context).await);
-        if known != manner {
-            reply = send(&lease, request, params.as_ref(), &turn, manner).await;
+        // The tool's task support may have changed, so that it needs another mode.
+        task_support.forget(context.route());
+        let known = std::mem::replace(&mut mode, task_support.mode(&lease, request, context).await);
+        if known != mode {
+            reply = send(&lease, request, params.as_ref(), &pooled, mode).await;
         }
     }
-    let created = reply.as_ref().ok().filter(|_| manner == Manner::Task).and_then(tasks::created);
+    let created = reply.as_ref().ok().filter(|_| mode == CallMode::Task).and_then(tasks::created);
     let (reply, lease) = match created {
-        Some(created) => legacy_task::run(lease, &turn, created).await?,
+        Some(created) => legacy_task::run(lease, &pooled, created).await?,
         None => (reply, lease),
     };
-    Ok((reply, turn, lease))
+    Ok((reply, pooled, lease))
 }
 
-/// Sends a request in a manner.
+/// Sends a request in this mode.
 async fn send(
     lease: &Lease,
     request: &Request,
     params: Option<&RawJson>,
-    turn: &Arc<Turn>,
-    manner: Manner,
+    pooled: &Arc<PooledRequest>,
+    mode: CallMode,
 ) -> Reply {
-    let params = match (manner, params) {
-        (Manner::Task, Some(params)) => Some(tasks::augmented(params, lease.pool.limits.task_ttl)?),
+    let params = match (mode, params) {
+        (CallMode::Task, Some(params)) => Some(tasks::augmented(params, lease.pool.limits.task_ttl)?),
         (_, params) => params.cloned(),
     };
     let request = Request { id: request.id.clone(), method: request.method.clone(), params };
-    lease.slot().call(request, turn).await
+    lease.session().call(request, pooled).await
 }
 
-/// Whether a request may be sent once more: the server is gone, and did not take it or only read.
+/// Whether a request may be sent again: the server is gone, and the request was refused or is read-only.
 fn may_repeat(lease: &Lease, request: &Request, context: &CallContext, reply: &Reply) -> bool {
     let Err(error) = reply else { return false };
-    let is_lost = error.is(Reason::BackendUnavailable) && lease.slot().seat.is_lost();
+    let is_lost = error.is(Reason::BackendUnavailable) && lease.session().client.is_lost();
     is_lost && !context.is_cancelled() && (error.is_refused() || repeat(&request.method) == Repeat::Safe)
 }
 
-/// What the server answered, for a modern client.
-fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) -> Reply {
-    match (reply, turn.lacking()) {
+/// The server's answer, translated for a modern client.
+fn translated(request: &Request, pooled: &PooledRequest, relayed: Relayed, reply: Reply) -> Reply {
+    match (reply, pooled.lacking()) {
         (Ok(result), Some(lacking)) if is_error(&result) => Err(lacking),
         (Ok(result), _) => Ok(result::to_modern(&request.method, &result)),
         (Err(_), Some(lacking)) => Err(lacking),
@@ -208,7 +215,7 @@ fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) ->
                     return questions::abandoned(&request.method, question, "the user does not want to");
                 }
                 match asked.iter().find(|question| !relayed.allows(question)) {
-                    // With no state: the next attempt is the same request from the start.
+                    // Without a request state: the next attempt runs the same request from the start.
                     None => Ok(questions::input_required(&asked, None)),
                     Some(question) => Err(codes::missing_capability(
                         "The server needs a client that can send its user to a page",
@@ -221,7 +228,7 @@ fn translated(request: &Request, turn: &Turn, relayed: Relayed, reply: Reply) ->
     }
 }
 
-/// There is no session with a server, so none has taken the request.
+/// The error when no session could be leased: no server has taken the request.
 fn not_leased(error: &RpcError) -> RpcError {
     told(None, error).not_taken()
 }
@@ -230,14 +237,14 @@ fn told(params: Option<&RawJson>, error: &RpcError) -> RpcError {
     codes::to_modern(params, error)
 }
 
-/// Whether a tool says that it failed.
+/// Whether a tool result has `isError`.
 fn is_error(result: &RawJson) -> bool {
     #[derive(Deserialize)]
-    struct Said {
+    struct ErrorFlag {
         #[serde(rename = "isError", default)]
         is_error: bool,
     }
-    result.read::<Said>().is_ok_and(|said| said.is_error)
+    result.read::<ErrorFlag>().is_ok_and(|flag| flag.is_error)
 }
 
 fn not_found(method: &Method) -> RpcError {
@@ -253,7 +260,7 @@ impl Responder for ExchangesOnSessions {
         Box::pin(self.clone().answer(call))
     }
 
-    // Where the server makes no tasks, calls never become any, and nobody is told that they could.
+    // `true` where the server makes no tasks: calls never become tasks there, and clients are not told that they could.
     fn keeps_tasks(&self, route: &Route) -> bool {
         !self.pool.has_tasks(route)
     }

@@ -1,9 +1,9 @@
-//! Sessions in front of a server that knows none: a backend over a responder.
+//! Sessions in front of a server that knows no sessions: a backend over a responder.
 //!
-//! A link stands for the session towards the server: it knows what the client said of itself, the level of its log
-//! messages and what it watches, and says so with every request. The runtime keeps everything else of a session, so
-//! a client whose connection breaks finds its answer as with any other server. The server's future belongs to the
-//! call: it is dropped, and so cancelled, when the client withdraws the request, and never before.
+//! A link emulates the session towards the server: it keeps the client's capabilities and name, its log level and its
+//! subscriptions, and sends them with every request. The runtime keeps everything else of a session, so a client whose
+//! connection breaks finds its answer as with any other server. The server's future belongs to the call: it is dropped,
+//! and so cancelled, when the client cancels the request, and never before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,21 +23,21 @@ use tenure_session::port::clock::Clock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::bridge::session_client::client::{Client, Guise};
-use crate::bridge::session_client::discovery_cache::Discoveries;
+use crate::bridge::session_client::client::{DeclaredClient, SessionClient};
+use crate::bridge::session_client::discovery_cache::DiscoveryCache;
 use crate::bridge::session_client::modern_task;
-use crate::bridge::session_client::session_feed::Feed;
+use crate::bridge::session_client::session_feed::SessionFeed;
 
-/// How many pages of tools are looked through for one that says whether it may be called twice.
+/// How many pages of tools are read to find out whether a tool may be called twice.
 const MAX_PAGES: usize = 20;
 
-/// Sessions in front of a server that knows only requests that stand alone.
-pub struct SessionsOnExchanges(Arc<Server>);
+/// Sessions in front of a server that knows only exchanges.
+pub struct SessionsOnExchanges(Arc<ModernServer>);
 
-/// The server behind, for all links.
-pub(super) struct Server {
+/// The modern server, shared by all links.
+pub(super) struct ModernServer {
     responder: Arc<dyn Responder>,
-    discoveries: Discoveries,
+    discoveries: DiscoveryCache,
     next_id: AtomicU64,
     begun: AtomicBool,
 }
@@ -45,9 +45,9 @@ pub(super) struct Server {
 impl SessionsOnExchanges {
     /// Puts sessions in front of a responder.
     pub fn new(responder: Arc<dyn Responder>, clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Server {
+        Self(Arc::new(ModernServer {
             responder,
-            discoveries: Discoveries::new(clock),
+            discoveries: DiscoveryCache::new(clock),
             next_id: AtomicU64::new(1),
             begun: AtomicBool::new(false),
         }))
@@ -67,15 +67,15 @@ impl Backend for SessionsOnExchanges {
             if !server.begun.swap(true, Ordering::AcqRel) {
                 server.responder.begin(open.fanout.clone());
             }
-            let client = Arc::new(Client::introduced(&open.params, open.revision));
-            let (discovered, caller) = server.discover(&open, &client).await?;
-            let client = client.before(&discovered);
+            let declared = Arc::new(DeclaredClient::introduced(&open.params, open.revision));
+            let (discovered, caller) = server.discover(&open, &declared).await?;
+            let declared = declared.in_front_of(&discovered);
             let name = open.route.name().unwrap_or("server");
             let result = handshake::initialize_result(&discovered, open.revision, Feeds::Open, name)?;
-            let feed = Feed::new(&server, &client, &open, caller, &result);
-            let way = Way {
+            let feed = SessionFeed::new(&server, &declared, &open, caller, &result);
+            let session = EmulatedSession {
                 server,
-                client,
+                declared,
                 revision: open.revision,
                 outlet: open.outlet,
                 level: Mutex::default(),
@@ -83,7 +83,7 @@ impl Backend for SessionsOnExchanges {
                 closed: CancellationToken::new(),
                 tasks: TaskTracker::new(),
             };
-            Ok(Opened { link: Box::new(Bridged(Arc::new(way))), result })
+            Ok(Opened { link: Box::new(BridgeLink(Arc::new(session))), result })
         })
     }
 
@@ -92,7 +92,7 @@ impl Backend for SessionsOnExchanges {
     }
 }
 
-impl Server {
+impl ModernServer {
     /// An id that no other request of ours has.
     pub(super) fn next_id(&self) -> RequestId {
         RequestId::from_number(self.next_id.fetch_add(1, Ordering::Relaxed))
@@ -102,24 +102,28 @@ impl Server {
         self.responder.respond(call)
     }
 
-    fn discovery(&self, client: &Client) -> Result<Request, RpcError> {
+    fn discovery(&self, declared: &DeclaredClient) -> Result<Request, RpcError> {
         let method = Method::Discover;
-        let params = client.params(&method, None, None, None)?;
+        let params = declared.params(&method, None, None, None)?;
         Ok(Request { id: self.next_id(), method, params: Some(params) })
     }
 
-    /// What the server says of itself, and who asks.
-    async fn discover(&self, open: &Open, client: &Arc<Client>) -> Result<(RawJson, Caller), RpcError> {
-        let request = self.discovery(client)?;
+    /// The server's discovery result, and the caller on whose behalf it was asked.
+    async fn discover(
+        &self,
+        open: &Open,
+        declared: &Arc<DeclaredClient>,
+    ) -> Result<(RawJson, Caller), RpcError> {
+        let request = self.discovery(declared)?;
         let method = request.method.clone();
         let context = open.outlet.inquiry(&request).map_err(|error| error.to_rpc())?;
         let caller = context.caller().clone();
         if let Some(kept) = self.discoveries.get(&open.route, &caller.principal) {
             return Ok((kept, caller));
         }
-        let guise = Guise::new(Arc::clone(client), context);
+        let client = SessionClient::new(Arc::clone(declared), context);
         let result =
-            self.respond(guise.call(request)).await.map_err(|error| codes::to_legacy(&method, &error))?;
+            self.respond(client.call(request)).await.map_err(|error| codes::to_legacy(&method, &error))?;
         if !handshake::serves(&result, MODERN) {
             let message = format!("The server does not serve version {MODERN}");
             return Err(RpcError::of(Reason::BackendUnavailable, message));
@@ -129,42 +133,42 @@ impl Server {
     }
 }
 
-struct Bridged(Arc<Way>);
+struct BridgeLink(Arc<EmulatedSession>);
 
-impl Drop for Bridged {
+impl Drop for BridgeLink {
     fn drop(&mut self) {
-        // Requests under way would otherwise keep the rest alive.
+        // Requests in flight would otherwise keep the session alive.
         self.0.close();
     }
 }
 
-/// The way of one session's requests to the server.
-pub(super) struct Way {
-    server: Arc<Server>,
-    client: Arc<Client>,
+/// The session of one client, as far as the modern server needs it.
+pub(super) struct EmulatedSession {
+    server: Arc<ModernServer>,
+    declared: Arc<DeclaredClient>,
     revision: Revision,
     outlet: Outlet,
-    /// From which level on the client wants log messages; none until it says so, and then the server sends none.
+    /// The client's log level. While it is `None`, the server sends no log messages.
     level: Mutex<Option<&'static str>>,
-    feed: Feed,
+    feed: SessionFeed,
     closed: CancellationToken,
-    /// Tells the server of tasks that are not wanted any more.
+    /// The tasks that cancel server tasks which are no longer wanted.
     pub(super) tasks: TaskTracker,
 }
 
-impl Link for Bridged {
+impl Link for BridgeLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let way = Arc::clone(&self.0);
+        let session = Arc::clone(&self.0);
         Box::pin(async move {
-            let (context, closed) = (call.context.clone(), way.closed.clone());
+            let (context, closed) = (call.context.clone(), session.closed.clone());
             tokio::select! {
-                // First, so that nothing is sent for a request that was withdrawn while its client was asked.
+                // Polled first, so that nothing is sent for a request that was cancelled while its client was asked.
                 biased;
                 () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
                 () = closed.cancelled() => {
-                    Err(RpcError::of(Reason::BackendUnavailable, "The way to the server was closed"))
+                    Err(RpcError::of(Reason::BackendUnavailable, "The link to the server was closed"))
                 }
-                reply = way.answer(call) => reply,
+                reply = session.answer(call) => reply,
             }
         })
     }
@@ -172,23 +176,23 @@ impl Link for Bridged {
     fn notify(&self, notification: Notification) {
         match notification.method {
             Method::Initialized => self.0.feed.initialized(),
-            // Roots are asked for when they are needed, and the runtime withdraws requests.
-            method => tracing::debug!(%method, "a modern server is not told"),
+            // Roots are asked for when they are needed, and the runtime cancels requests.
+            method => tracing::debug!(%method, "a notification is not passed on to a modern server"),
         }
     }
 
     fn close(&self) -> BoxFuture<()> {
-        let way = Arc::clone(&self.0);
-        way.close();
+        let session = Arc::clone(&self.0);
+        session.close();
         Box::pin(async move {
-            way.tasks.close();
-            // What is told there takes a few seconds at most.
-            way.tasks.wait().await;
+            session.tasks.close();
+            // Each of these tasks ends within a few seconds.
+            session.tasks.wait().await;
         })
     }
 }
 
-impl Way {
+impl EmulatedSession {
     fn close(&self) {
         self.closed.cancel();
         self.feed.close();
@@ -207,7 +211,8 @@ impl Way {
                 *self.level.lock() = Some(request::level(params)?);
                 Ok(RawJson::EMPTY_OBJECT)
             }
-            // At a wake the session's own words are repeated one by one; each need not wait for the server.
+            // When a session wakes, the runtime repeats its subscriptions one by one; none of them waits for the
+            // server.
             Method::ResourcesSubscribe if context.is_our_own() => self.feed.resubscribe(&uri()?),
             Method::ResourcesSubscribe => self.feed.subscribe(uri()?).await,
             Method::ResourcesUnsubscribe => self.feed.unsubscribe(&uri()?),
@@ -226,28 +231,28 @@ impl Way {
     }
 
     async fn forward(self: Arc<Self>, request: Request, context: CallContext) -> Reply {
-        let guise = Guise::new(Arc::clone(&self.client), context.clone());
+        let client = SessionClient::new(Arc::clone(&self.declared), context.clone());
         let (method, level) = (request.method, *self.level.lock());
-        let params = self.client.params(&method, request.params.as_ref(), level, guise.token())?;
+        let params = self.declared.params(&method, request.params.as_ref(), level, client.token())?;
         let modern = Request { id: request.id, method: method.clone(), params: Some(params) };
-        let (way, seen) = (Arc::clone(&self), Arc::clone(&guise));
+        let (session, seen) = (Arc::clone(&self), Arc::clone(&client));
         let was_task = Arc::new(AtomicBool::new(false));
         let (waits, becomes_task) = (context.clone(), Arc::clone(&was_task));
         let respond = move |request: Request| -> BoxFuture<Reply> {
-            let (way, guise) = (Arc::clone(&way), Arc::clone(&guise));
+            let (session, client) = (Arc::clone(&session), Arc::clone(&client));
             let (context, becomes_task) = (waits.clone(), Arc::clone(&becomes_task));
             Box::pin(async move {
-                guise.begins_again();
-                let reply = way.attempt(&guise, request).await?;
-                if !way.client.knows_tasks || ResultType::of(&reply) != ResultType::Task {
+                client.begins_again();
+                let reply = session.attempt(&client, request).await?;
+                if !session.declared.knows_tasks || ResultType::of(&reply) != ResultType::Task {
                     return Ok(reply);
                 }
                 becomes_task.store(true, Ordering::Relaxed);
-                modern_task::pursue(&way, &guise, &context, &reply).await
+                modern_task::run(&session, &client, &context, &reply).await
             })
         };
         let answer = input_required::drive(&context, modern, respond).await;
-        // The server took it: it must never be sent anywhere else.
+        // The server took the request: it must never be sent anywhere else.
         let was_taken = was_task.load(Ordering::Relaxed);
         match answer {
             Ok(result) => Ok(result::to_legacy(&method, &result, self.revision)),
@@ -258,59 +263,59 @@ impl Way {
         }
     }
 
-    /// Sends a request, and once more if the server broke off and it does no harm.
-    async fn attempt(&self, guise: &Arc<Guise>, request: Request) -> Reply {
-        let error = match self.send(guise, request.clone()).await {
+    /// Sends a request, and sends it again if the server broke off and a repeat is safe.
+    async fn attempt(&self, client: &Arc<SessionClient>, request: Request) -> Reply {
+        let error = match self.send(client, request.clone()).await {
             Err(error) if error.is(Reason::BackendUnavailable) || error.is(Reason::Interrupted) => error,
             reply => return reply,
         };
-        if !error.is_refused() && !self.may_repeat(guise, &request).await {
+        if !error.is_refused() && !self.may_repeat(client, &request).await {
             return Err(error);
         }
-        tracing::info!(method = %request.method, %error, "sent once more to a server that broke off");
-        self.send(guise, request).await
+        tracing::info!(method = %request.method, %error, "the request is sent again, because the server broke off");
+        self.send(client, request).await
     }
 
     /// A request about a task of the server.
     pub(super) fn about_task(&self, method: &Method, params: &RawJson) -> Result<Request, RpcError> {
-        let params = self.client.params(method, Some(params), None, None)?;
+        let params = self.declared.params(method, Some(params), None, None)?;
         Ok(Request { id: self.server.next_id(), method: method.clone(), params: Some(params) })
     }
 
-    /// A request that nobody withdraws; `None` if the session is gone.
+    /// A request of our own, which no client can cancel; `None` if the session is gone.
     pub(super) fn of_our_own(&self, request: Request) -> Option<Call> {
         let context = self.outlet.inquiry(&request).ok()?;
-        Some(Guise::new(Arc::clone(&self.client), context).call(request))
+        Some(SessionClient::new(Arc::clone(&self.declared), context).call(request))
     }
 
     pub(super) fn respond(&self, call: Call) -> BoxFuture<Reply> {
         self.server.respond(call)
     }
 
-    pub(super) fn send(&self, guise: &Arc<Guise>, request: Request) -> BoxFuture<Reply> {
-        // Every attempt has an id of its own, which is not the client's: many clients speak to one server.
+    pub(super) fn send(&self, client: &Arc<SessionClient>, request: Request) -> BoxFuture<Reply> {
+        // Every attempt has an id of its own, not the client's: many clients send to one server.
         let request = Request { id: self.server.next_id(), ..request };
-        self.server.respond(guise.call(request))
+        self.server.respond(client.call(request))
     }
 
-    async fn may_repeat(&self, guise: &Arc<Guise>, request: &Request) -> bool {
+    async fn may_repeat(&self, client: &Arc<SessionClient>, request: &Request) -> bool {
         match params::repeat(&request.method) {
             Repeat::Safe => true,
             Repeat::Never => false,
             Repeat::AskTool => match params::tool_name(request.params.as_ref()) {
-                Some(name) => self.is_repeatable(guise, &name).await,
+                Some(name) => self.is_repeatable(client, &name).await,
                 None => false,
             },
         }
     }
 
-    /// Whether a tool says of itself that calling it twice does no harm.
-    async fn is_repeatable(&self, guise: &Arc<Guise>, name: &str) -> bool {
+    /// Whether a tool declares that a repeated call is safe.
+    async fn is_repeatable(&self, client: &Arc<SessionClient>, name: &str) -> bool {
         let mut page = RawJson::EMPTY_OBJECT;
         for _ in 0..MAX_PAGES {
-            let Ok(params) = self.client.params(&Method::ToolsList, Some(&page), None, None) else { break };
+            let Ok(params) = self.declared.params(&Method::ToolsList, Some(&page), None, None) else { break };
             let list = Request { id: self.server.next_id(), method: Method::ToolsList, params: Some(params) };
-            let Ok(result) = self.send(guise, list).await else { break };
+            let Ok(result) = self.send(client, list).await else { break };
             let (tools, next) = params::repeatable_tools(&result);
             if tools.iter().any(|tool| tool == name) {
                 return true;
@@ -321,24 +326,24 @@ impl Way {
         false
     }
 
-    /// Whether an error says that the server no longer serves the modern era, or if need be the server itself.
-    async fn has_left_the_era(&self, guise: &Arc<Guise>, error: &RpcError) -> bool {
+    /// Whether the server no longer serves the modern era. If the error does not say so, a discovery decides.
+    async fn has_left_the_era(&self, client: &Arc<SessionClient>, error: &RpcError) -> bool {
         if evidence::of_exchange(error, MODERN) == Verdict::No {
             return true;
         }
         if !evidence::casts_doubt(error) {
             return false;
         }
-        let Ok(discovery) = self.server.discovery(&self.client) else { return false };
-        evidence::of_reply(&self.send(guise, discovery).await, MODERN) == Verdict::No
+        let Ok(discovery) = self.server.discovery(&self.declared) else { return false };
+        evidence::of_reply(&self.send(client, discovery).await, MODERN) == Verdict::No
     }
 
-    /// The server did not take the request, since it is not what it was: the session gets another link. One that the
-    /// server before it had begun is not begun anew.
-    fn another_link(&self, guise: &Guise) -> RpcError {
+    /// The error for a request that the server did not take, since another server replaced it. The session gets another
+    /// link. A request that the previous server had begun is not sent again.
+    fn another_link(&self, client: &SessionClient) -> RpcError {
         self.server.discoveries.forget();
         self.outlet.link_lost();
-        match guise.attempts() {
+        match client.attempts() {
             0 | 1 => RpcError::refused("The server no longer serves the version that was spoken with it"),
             _ => RpcError::of(Reason::Interrupted, "The server was replaced before the request was done"),
         }

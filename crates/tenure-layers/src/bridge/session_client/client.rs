@@ -1,7 +1,7 @@
-//! A session's client in the guise of a modern one: what a modern server sees of it during one request.
+//! A session's client as a modern server sees it during one request.
 //!
-//! What the server says about the request goes on to the session, progress as one rising series however often the
-//! request is sent. What has no place on the stream of a request is dropped.
+//! Messages about the request go to the session; progress forms one rising series, however often the request is sent.
+//! Messages that may not be sent on a request's stream are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,32 +12,32 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::translate::progress::Series;
 use tenure_protocol::translate::request::{self, Sender};
 use tenure_protocol::translate::{handshake, tasks};
-use tenure_protocol::{Error, Method, RawJson, Request, Revision, RpcError};
+use tenure_protocol::{Error, Method, RawJson, Request, RequestId, Revision, RpcError};
 use tenure_session::backend::Call;
-use tenure_session::call::{CallContext, CallSession, Stage};
+use tenure_session::call::{CallContext, CallSession, Client, Origin};
 use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Time;
 use tokio_util::sync::CancellationToken;
 
-/// What a session's client said of itself, as far as it can be relayed.
+/// The capabilities and the name that a session's client declared, as far as they can be relayed.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct DeclaredClient {
     pub(super) capabilities: RawJson,
-    /// Whether answers may be tasks, which are pursued for the client.
+    /// Whether the server may answer with a task, which we follow for the client.
     pub(super) knows_tasks: bool,
     pub(super) info: Option<RawJson>,
 }
 
-impl Client {
-    /// Out of the params of `initialize`.
+impl DeclaredClient {
+    /// Reads the params of `initialize`.
     pub(super) fn introduced(params: &RawJson, revision: Revision) -> Self {
         let said = handshake::introduced(params, revision);
         Self { capabilities: said.relayed.object(), knows_tasks: false, info: said.client }
     }
 
-    /// The same client before a server that says this of itself.
-    pub(super) fn before(self: Arc<Self>, discovered: &RawJson) -> Arc<Self> {
+    /// The same client in front of a server with this discovery result.
+    pub(super) fn in_front_of(self: Arc<Self>, discovered: &RawJson) -> Arc<Self> {
         if !tasks::advertised(discovered) {
             return self;
         }
@@ -48,7 +48,7 @@ impl Client {
     /// The params of a request of this client to a modern server.
     ///
     /// # Errors
-    /// When the params are no object.
+    /// When the params are not an object.
     pub(super) fn params(
         &self,
         method: &Method,
@@ -62,8 +62,8 @@ impl Client {
 }
 
 /// A session's client during one request.
-pub(super) struct Guise {
-    client: Arc<Client>,
+pub(super) struct SessionClient {
+    declared: Arc<DeclaredClient>,
     context: CallContext,
     token: Option<RawJson>,
     series: Mutex<Series>,
@@ -71,19 +71,19 @@ pub(super) struct Guise {
     attempts: AtomicU32,
 }
 
-impl Guise {
-    /// For a request with this context; its token of progress is that of the client.
-    pub(super) fn new(client: Arc<Client>, context: CallContext) -> Arc<Self> {
+impl SessionClient {
+    /// For a request with this context; its progress token is the client's.
+    pub(super) fn new(declared: Arc<DeclaredClient>, context: CallContext) -> Arc<Self> {
         let token = context.progress_token();
-        Arc::new(Self { client, context, token, series: Mutex::default(), attempts: AtomicU32::new(0) })
+        Arc::new(Self { declared, context, token, series: Mutex::default(), attempts: AtomicU32::new(0) })
     }
 
-    /// The client's token of progress.
+    /// The client's progress token.
     pub(super) fn token(&self) -> Option<&RawJson> {
         self.token.as_ref()
     }
 
-    /// The request is sent once more and counts its progress from the start.
+    /// Starts an attempt, which counts its progress from the start.
     pub(super) fn begins_again(&self) {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         self.series.lock().restart();
@@ -96,11 +96,11 @@ impl Guise {
 
     /// The request as the server gets it.
     pub(super) fn call(self: &Arc<Self>, request: Request) -> Call {
-        let stage: Arc<dyn Stage> = Arc::clone(self) as _;
+        let client: Arc<dyn Client> = Arc::clone(self) as _;
         let context = if self.context.is_our_own() {
-            self.context.clone().through(stage)
+            self.context.clone().through(client)
         } else {
-            let mut context = CallContext::staged(stage, &request, self.context.caller().clone());
+            let mut context = CallContext::new(client, &request, self.context.caller().clone());
             if let Some(state) = self.context.state() {
                 context.set_state(state.clone());
             }
@@ -110,8 +110,13 @@ impl Guise {
     }
 }
 
-impl Stage for Guise {
-    fn notify(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<(), Error>> {
+impl Client for SessionClient {
+    fn notify(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<(), Error>> {
         let params = match method {
             Method::Progress => {
                 let told =
@@ -130,21 +135,26 @@ impl Stage for Guise {
         Box::pin(async move { context.notify(&method, params.as_ref()).await })
     }
 
-    fn ask(&self, method: &Method, params: Option<&RawJson>) -> BoxFuture<Result<RawJson, RpcError>> {
+    fn ask(
+        self: Arc<Self>,
+        _: &Origin,
+        method: &Method,
+        params: Option<&RawJson>,
+    ) -> BoxFuture<Result<RawJson, RpcError>> {
         let (context, method, params) = (self.context.clone(), method.clone(), params.cloned());
         Box::pin(async move { context.ask(&method, params.as_ref()).await })
     }
 
-    fn cancellation(&self) -> CancellationToken {
-        self.context.cancellation()
+    fn cancellation(&self, _: &RequestId, _: u64) -> Option<CancellationToken> {
+        Some(self.context.cancellation())
     }
 
     fn capabilities(&self) -> RawJson {
-        self.client.capabilities.clone()
+        self.declared.capabilities.clone()
     }
 
     fn client_info(&self) -> Option<RawJson> {
-        self.client.info.clone()
+        self.declared.info.clone()
     }
 
     fn protocol(&self) -> &'static str {
@@ -175,7 +185,7 @@ impl Stage for Guise {
         self.context.caller().principal.clone()
     }
 
-    fn session(&self) -> Option<CallSession> {
+    fn session(self: Arc<Self>) -> Option<CallSession> {
         self.context.session()
     }
 }

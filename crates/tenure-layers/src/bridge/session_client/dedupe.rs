@@ -1,7 +1,7 @@
-//! News that may come twice, held back until it has had time to.
+//! News is held back while it may come twice, so that duplicates can be dropped.
 //!
-//! While one listen takes the place of another, both tell what happens. Held back, the same news is one, and what
-//! is told afterwards is told after it happened: nothing is lost, at most it comes a little later.
+//! While one listen replaces another, both report the same changes. News is held until both have reported, and passed
+//! on once. Nothing is lost; news only comes a little later.
 
 use std::time::Duration;
 
@@ -9,49 +9,49 @@ use parking_lot::Mutex;
 use tenure_protocol::{Method, RawJson};
 use tokio::time::Instant;
 
-/// For how long two listens may tell the same, after the second was acknowledged.
+/// How long two listens may report the same news after the second was acknowledged.
 const OVERLAP: Duration = Duration::from_millis(50);
-/// For how long news is held back at most while listens are changed over and over.
+/// How long news is held back at most while listens are replaced again and again.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How much news is held back at most; the rest is told at once.
+/// How much news is held back at most; the rest is passed on at once.
 const MAX_NEWS: usize = 1024;
 
 /// One piece of news.
-pub(super) type Told = (Method, Option<RawJson>);
+pub(super) type NewsMessage = (Method, Option<RawJson>);
 
 /// News that is held back, if any is.
 #[derive(Default)]
-pub(super) struct Held(Mutex<Option<Hold>>);
+pub(super) struct HeldNews(Mutex<Option<Hold>>);
 
 struct Hold {
     began: Instant,
-    /// When it is told; `None` while a listen waits to be acknowledged.
+    /// When the news is passed on; `None` while a listen waits for its acknowledgement.
     until: Option<Instant>,
-    news: Vec<Told>,
+    news: Vec<NewsMessage>,
 }
 
-impl Held {
-    /// From now on news is held back.
+impl HeldNews {
+    /// Starts to hold news back.
     pub(super) fn begin(&self) {
         let mut hold = self.0.lock();
         let hold = hold.get_or_insert_with(|| Hold { began: Instant::now(), until: None, news: Vec::new() });
         hold.until = None;
     }
 
-    /// From now on only what is on its way already can come twice.
+    /// Ends the hold soon: from now on only news already on its way can come twice.
     pub(super) fn end_soon(&self) {
         if let Some(hold) = self.0.lock().as_mut() {
             hold.until = Some(Instant::now() + OVERLAP);
         }
     }
 
-    /// When it is to be told.
+    /// When the held news is due.
     pub(super) fn until(&self) -> Option<Instant> {
         self.0.lock().as_ref().and_then(|hold| hold.until)
     }
 
-    /// Keeps a piece of news, or gives it back to be told at once.
-    pub(super) fn keep(&self, told: Told) -> Option<Told> {
+    /// Holds a piece of news, or returns it to be passed on at once.
+    pub(super) fn keep(&self, told: NewsMessage) -> Option<NewsMessage> {
         let mut hold = self.0.lock();
         let Some(hold) = hold.as_mut().filter(|hold| hold.news.len() < MAX_NEWS) else { return Some(told) };
         if !hold.news.contains(&told) {
@@ -60,8 +60,8 @@ impl Held {
         None
     }
 
-    /// What is to be told now, if it is time.
-    pub(super) fn due(&self) -> Vec<Told> {
+    /// Takes the held news, if it is due.
+    pub(super) fn due(&self) -> Vec<NewsMessage> {
         let now = Instant::now();
         let mut hold = self.0.lock();
         let is_due = hold

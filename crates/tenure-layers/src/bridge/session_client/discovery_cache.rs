@@ -1,7 +1,7 @@
-//! What modern servers said of themselves, for as long as they allow it to be kept.
+//! Cache of `server/discover` results, each for as long as its server allows.
 //!
-//! Kept for one caller at an endpoint, or for all of them if the server says that it is the same for everybody.
-//! Bounded: what does not fit is asked for again.
+//! A result is kept for one caller at an endpoint, or for all callers if the server declares it public. The cache is
+//! bounded: a result that does not fit is not kept, and the server is asked again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use tenure_protocol::RawJson;
 use tenure_session::id::{Principal, Route};
 use tenure_session::port::clock::{Clock, Time};
 
-/// How many answers are kept.
+/// How many results are kept.
 const MAX_KEPT: usize = 1024;
-/// How long an answer is kept at most, whatever its server allows: a server may have been replaced.
+/// How long a result is kept at most, whatever its server allows: a server may have been replaced.
 const MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// For whom an answer is kept; `None` is everybody.
-type For = (Route, Option<Principal>);
+/// The endpoint and the caller that a result is kept for; `None` means all callers.
+type DiscoveryKey = (Route, Option<Principal>);
 
-/// Answers to `server/discover`.
-pub(super) struct Discoveries {
+/// Results of `server/discover`.
+pub(super) struct DiscoveryCache {
     clock: Arc<dyn Clock>,
-    kept: Mutex<HashMap<For, (RawJson, Time), RandomState>>,
+    kept: Mutex<HashMap<DiscoveryKey, (RawJson, Time), RandomState>>,
 }
 
-impl Discoveries {
+impl DiscoveryCache {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, kept: Mutex::default() }
     }
 
-    /// What the server last said, if that may still be used.
+    /// The server's last result, if it is still fresh.
     pub(super) fn get(&self, route: &Route, principal: &Principal) -> Option<RawJson> {
         let now = self.clock.now();
         let kept = self.kept.lock();
@@ -44,33 +44,33 @@ impl Discoveries {
         fresh(Some(principal.clone())).or_else(|| fresh(None))
     }
 
-    /// Keeps an answer for as long and for whom it says.
+    /// Keeps a result for the time and the scope that it names.
     pub(super) fn keep(&self, route: &Route, principal: &Principal, result: &RawJson) {
         #[derive(Deserialize)]
-        struct Said {
+        struct CacheHints {
             #[serde(rename = "ttlMs", default)]
             ttl: serde_json::Value,
             #[serde(rename = "cacheScope", default)]
             scope: serde_json::Value,
         }
-        let Ok(said) = result.read::<Said>() else { return };
-        let ttl = Duration::from_millis(said.ttl.as_u64().unwrap_or_default()).min(MAX_AGE);
+        let Ok(hints) = result.read::<CacheHints>() else { return };
+        let ttl = Duration::from_millis(hints.ttl.as_u64().unwrap_or_default()).min(MAX_AGE);
         if ttl.is_zero() {
             return;
         }
         let now = self.clock.now();
-        let whom = (said.scope != "public").then(|| principal.clone());
+        let whom = (hints.scope != "public").then(|| principal.clone());
         let mut kept = self.kept.lock();
         if kept.len() >= MAX_KEPT {
             kept.retain(|_, (_, until)| now < *until);
         }
         if kept.len() < MAX_KEPT {
-            // Detached: it would otherwise hold the buffer that it was read into.
+            // Detached: the result would otherwise keep its whole read buffer alive.
             kept.insert((route.clone(), whom), (result.detached(), now.after(ttl)));
         }
     }
 
-    /// The server is not what it was.
+    /// Forgets all results, because the server was replaced.
     pub(super) fn forget(&self) {
         self.kept.lock().clear();
     }

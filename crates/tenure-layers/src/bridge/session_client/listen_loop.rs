@@ -1,8 +1,8 @@
-//! The listen of a session follows what the session wants to hear.
+//! The task that keeps the listen of a session in step with what the session wants to hear.
 //!
-//! A listen cannot be changed, so another one is opened with the new wishes, and the old one is closed when the new
-//! one is acknowledged. A listen that ends is opened again, later each time; then the client is told that everything
-//! it wanted to hear of may have changed.
+//! A listen cannot be changed. So the task opens another one with the new wishes, and closes the old one when the new
+//! one is acknowledged. A listen that ends is opened again with a growing back-off; then the client is told that
+//! everything it listens to may have changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,87 +12,93 @@ use tenure_protocol::{Error, Kind, Method, RawJson, Reason, RpcError};
 use tenure_session::call::News;
 use tokio::time::Instant;
 
-use crate::bridge::session_client::listen::{Listen, Listening};
-use crate::bridge::session_client::session_feed::{Listener, Waiting, gone};
+use crate::bridge::session_client::listen::{ListenClient, UpstreamListen};
+use crate::bridge::session_client::session_feed::{PendingSubscribe, SessionListener, gone};
 
 /// How long a listen may take to be acknowledged.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(30);
-/// How long to wait before a listen is opened again; longer each time, until one has lasted.
+/// The back-off before a listen is opened again; it doubles each time, until a listen has lasted.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What happened while the task waited.
-enum Event {
+/// Why the task woke up.
+enum ListenEvent {
     Changed,
     Ended,
     Due,
 }
 
-/// What the task knows.
+/// The state of the task.
 #[derive(Default)]
-struct Standing {
-    listen: Option<Listen>,
-    /// The last listen ended, so that news may have been missed.
+struct ListenLoopState {
+    listen: Option<UpstreamListen>,
+    /// The last listen ended, so news may have been missed.
     missed: bool,
-    /// When a listen that failed is tried again.
+    /// When a failed listen is tried again.
     retry: Option<Instant>,
     pause: Duration,
-    /// The wishes that the server will not hear of.
+    /// The wishes that the server refused for good.
     refused: Option<Filter>,
 }
 
-impl Listener {
+impl SessionListener {
     pub(super) async fn run(self: Arc<Self>) {
-        let mut standing = Standing::default();
+        let mut state = ListenLoopState::default();
         loop {
             let (filter, waiting) = {
                 let mut wishes = self.wishes.lock();
                 (wishes.filter.clone(), std::mem::take(&mut wishes.waiting))
             };
-            if !waiting.is_empty() || standing.wants(&filter) {
-                self.follow(&mut standing, filter, waiting).await;
+            if !waiting.is_empty() || state.wants(&filter) {
+                self.follow(&mut state, filter, waiting).await;
                 continue;
             }
-            let due = [standing.retry, self.held.until()].into_iter().flatten().min();
+            let due = [state.retry, self.held.until()].into_iter().flatten().min();
             let event = tokio::select! {
-                () = self.changed.notified() => Event::Changed,
-                () = ended(standing.listen.as_mut()) => Event::Ended,
-                () = until(due) => Event::Due,
+                () = self.changed.notified() => ListenEvent::Changed,
+                () = ended(state.listen.as_mut()) => ListenEvent::Ended,
+                () = until(due) => ListenEvent::Due,
             };
             match event {
-                Event::Changed => {}
-                Event::Ended => {
+                ListenEvent::Changed => {}
+                ListenEvent::Ended => {
                     tracing::debug!(session = %self.label, "a listen ended");
-                    standing.ended();
+                    state.ended();
                 }
-                Event::Due => {
-                    standing.retry = standing.retry.filter(|retry| *retry > Instant::now());
+                ListenEvent::Due => {
+                    state.retry = state.retry.filter(|retry| *retry > Instant::now());
                     self.release().await;
                 }
             }
         }
     }
 
-    /// Puts a listen for these wishes in place of the last one.
-    async fn follow(self: &Arc<Self>, standing: &mut Standing, filter: Filter, waiting: Vec<Waiting>) {
+    /// Replaces the listen by one for these wishes.
+    async fn follow(
+        self: &Arc<Self>,
+        state: &mut ListenLoopState,
+        filter: Filter,
+        waiting: Vec<PendingSubscribe>,
+    ) {
         self.release().await;
-        // Who wants what is heard already need not wait for anything.
-        let heard = standing.listen.as_ref().map(|listen| &listen.honoured.uris);
+        // Subscriptions that the current listen already covers are answered at once.
+        let heard = state.listen.as_ref().map(|listen| &listen.honoured.uris);
         let (known, waiting): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|(uri, _)| heard.is_some_and(|heard| heard.contains(uri)));
         settle(known, &Ok(RawJson::EMPTY_OBJECT));
         if filter == Filter::default() {
-            standing.listen = None;
+            state.listen = None;
             return settle(waiting, &Err(gone()));
         }
-        if standing.listen.as_ref().is_some_and(|listen| listen.asked == filter) {
+        if state.listen.as_ref().is_some_and(|listen| listen.asked == filter) {
             // Asked for before, and not honoured.
             return drop(self.answer(waiting, &Filter::default()));
         }
-        if standing.listen.is_some() {
+        if state.listen.is_some() {
             self.held.begin();
         }
-        let acknowledged = tokio::time::timeout(ACKNOWLEDGED_WITHIN, Listening::begin(self, &filter)).await;
+        let acknowledged =
+            tokio::time::timeout(ACKNOWLEDGED_WITHIN, ListenClient::begin(self, &filter)).await;
         let late = || RpcError::of(Reason::TimedOut, "The server did not acknowledge a listen in time");
         let acknowledged = acknowledged.unwrap_or_else(|_| Err(late()));
         self.held.end_soon();
@@ -100,29 +106,29 @@ impl Listener {
             Ok(mut listen) => {
                 let honoured = listen.honoured.clone();
                 let denied = self.answer(waiting, &honoured);
-                // As if they had not been asked for, so that nothing is opened anew for them.
+                // Removed as if they had not been asked for, so that no new listen is opened for them.
                 listen.asked.uris.retain(|uri| !denied.contains(uri));
-                standing.began(listen);
-                if std::mem::take(&mut standing.missed) {
+                state.began(listen);
+                if std::mem::take(&mut state.missed) {
                     self.tell_all(&honoured).await;
                 }
             }
             Err(error) => {
                 tracing::warn!(session = %self.label, %error, "a listen failed");
                 if !waiting.is_empty() {
-                    // They know now, and what was heard before is still heard.
+                    // The waiting subscriptions get the error; the old listen goes on.
                     return self.refuse(waiting, &error);
                 }
                 if is_final(&error) {
-                    standing.refused = Some(filter);
+                    state.refused = Some(filter);
                 } else {
-                    standing.later();
+                    state.later();
                 }
             }
         }
     }
 
-    /// Tells what was held back, if it is time.
+    /// Passes on held news that is due.
     async fn release(&self) {
         for (method, params) in self.held.due() {
             self.tell(&method, params.as_ref()).await;
@@ -146,21 +152,25 @@ impl Listener {
 
     async fn tell(&self, method: &Method, params: Option<&RawJson>) {
         if let Err(error) = self.outlet.notify(method, params).await {
-            tracing::debug!(session = %self.label, %error, "could not pass news on");
+            tracing::debug!(session = %self.label, %error, "news could not be passed on");
         }
     }
 
-    /// Answers those who wait, by what the server will tell, and gives back what was denied.
-    fn answer(&self, waiting: Vec<Waiting>, honoured: &Filter) -> Vec<String> {
+    /// Answers the waiting subscriptions by what the server honoured. Returns the URIs that were denied.
+    fn answer(&self, waiting: Vec<PendingSubscribe>, honoured: &Filter) -> Vec<String> {
         let mut denied = Vec::new();
         for (uri, tell) in waiting {
             let (reply, is_denied) = match honoured.uris.contains(&uri) {
                 true => (Ok(RawJson::EMPTY_OBJECT), false),
-                false => {
-                    (Err(RpcError::of(Reason::InvalidParams, "The server lets nobody watch this")), true)
-                }
+                false => (
+                    Err(RpcError::of(
+                        Reason::InvalidParams,
+                        "The server does not allow this resource to be watched",
+                    )),
+                    true,
+                ),
             };
-            // Whoever withdrew the request does not watch.
+            // A client that cancelled its request does not watch.
             if tell.send(reply).is_err() || is_denied {
                 self.wishes.lock().remove(&uri);
             }
@@ -171,7 +181,7 @@ impl Listener {
         denied
     }
 
-    fn refuse(&self, waiting: Vec<Waiting>, error: &RpcError) {
+    fn refuse(&self, waiting: Vec<PendingSubscribe>, error: &RpcError) {
         for (uri, _) in &waiting {
             self.wishes.lock().remove(uri);
         }
@@ -179,23 +189,23 @@ impl Listener {
     }
 }
 
-impl Standing {
-    /// Whether a listen is to be opened, or closed, without anybody waiting for it.
+impl ListenLoopState {
+    /// Whether a listen must be opened or closed although no subscription waits for it.
     fn wants(&self, filter: &Filter) -> bool {
         let asked = self.listen.as_ref().map(|listen| &listen.asked);
         let is_new = asked.map_or(*filter != Filter::default(), |asked| asked != filter);
         is_new && self.retry.is_none() && self.refused.as_ref() != Some(filter)
     }
 
-    /// The old listen, if there is one, is closed by this.
-    fn began(&mut self, listen: Listen) {
+    /// Replaces the old listen, which is dropped and so closed.
+    fn began(&mut self, listen: UpstreamListen) {
         self.listen = Some(listen);
         (self.retry, self.refused) = (None, None);
     }
 
     fn ended(&mut self) {
         let listen = self.listen.take();
-        // One that ends right after it began must not be opened again and again.
+        // Only a listen that has lasted resets the back-off, or one that ends at once would be reopened in a busy loop.
         if listen.is_some_and(|listen| listen.began.elapsed() >= LONGEST_PAUSE) {
             self.pause = Duration::ZERO;
         }
@@ -209,28 +219,29 @@ impl Standing {
     }
 }
 
-/// Somewhere between the half and the whole, since a server that ends ends the listens of all sessions.
+/// Jitter: a random time between half the pause and the whole, since a server that ends breaks the listens of all
+/// sessions at once.
 fn spread(pause: Duration) -> Duration {
     let mut byte = [0];
-    // Without randomness all come after half the time.
+    // If there is no randomness, the pause is half.
     let _ = getrandom::fill(&mut byte);
     pause / 2 + pause / 2 * u32::from(byte[0]) / 255
 }
 
-fn settle(waiting: Vec<Waiting>, reply: &Result<RawJson, RpcError>) {
+fn settle(waiting: Vec<PendingSubscribe>, reply: &Result<RawJson, RpcError>) {
     for (_, tell) in waiting {
-        // Whoever withdrew the request does not wait any more.
+        // A client that cancelled its request does not wait any more.
         drop(tell.send(reply.clone()));
     }
 }
 
-/// Whether the server answered, and will not answer otherwise if it is asked again.
+/// Whether the error is the server's final answer, so that a retry is useless.
 fn is_final(error: &RpcError) -> bool {
     let passing = |reason: &&Reason| Error::new(**reason, "").kind() == Kind::Unavailable;
     !Reason::ALL.iter().filter(passing).any(|reason| error.is(*reason))
 }
 
-async fn ended(listen: Option<&mut Listen>) {
+async fn ended(listen: Option<&mut UpstreamListen>) {
     match listen {
         Some(listen) => listen.ended().await,
         None => std::future::pending().await,

@@ -1,17 +1,17 @@
 //! A client in a session in front of a server that knows no sessions.
 //!
-//! `backend` is the session towards the server, `client` what the server sees of the client during one request,
-//! `modern_task` a task that the server made of a call, `discovery_cache` what servers said of themselves. `session_feed` tells the
-//! session what the server reports by itself: `listen_loop` keeps one `listen` open for it, and `dedupe` drops reports that
-//! two listens tell.
+//! `backend` emulates the session towards the server, `client` is the client that the server sees during one request,
+//! `modern_task` follows a task that the server made of a call, `discovery_cache` keeps `server/discover` results.
+//! `session_feed` passes the server's notifications to the session: `listen_loop` keeps one `listen` open for it, and
+//! `dedupe` drops a notification that two overlapping listens both report.
 
 mod backend;
 mod client;
-mod dedupe;
-mod discovery_cache;
-mod listen;
-mod listen_loop;
 mod modern_task;
+mod discovery_cache;
 mod session_feed;
+mod listen_loop;
+mod listen;
+mod dedupe;
 
 pub use backend::SessionsOnExchanges;

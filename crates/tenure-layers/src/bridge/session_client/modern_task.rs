@@ -1,9 +1,8 @@
-//! A task that a modern server made of a call, pursued for a client in a session, which waits for the answer.
+//! A task that a modern server made of a call, followed to its end while a client in a session waits for the answer.
 //!
-//! The server is asked for the task again and again, at the pace that it wants; a fault on the way there is no end,
-//! since asking does no harm. What the task waits for is asked of the client as soon as it is seen, and each answer
-//! goes to the server when it comes. Should the call be withdrawn, or its client unable to answer, the server is told
-//! that the task is not wanted any more.
+//! We poll the server for the task at the interval that it names. A failed poll is retried, since polling is safe.
+//! Questions of the task go to the client as soon as a poll shows them, and each answer goes to the server when it
+//! comes. If the call is cancelled, or its client cannot answer, we cancel the server's task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,81 +11,81 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hashbrown::HashSet;
 use tenure_protocol::translate::questions::{self, Question};
-use tenure_protocol::translate::result::{self, Kind};
-use tenure_protocol::translate::tasks::{self, Seen};
+use tenure_protocol::translate::result::{self, ResultKind};
+use tenure_protocol::translate::tasks::{self, TaskSnapshot};
 use tenure_protocol::{Method, RawJson, Reason, Reply, RpcError};
 use tenure_session::backend::Call;
-use tenure_session::call::{CallContext, Stage, input_required};
+use tenure_session::call::{CallContext, Client, Origin, input_required};
 use tenure_session::port::BoxFuture;
 use tokio::time::Instant;
 
-use crate::bridge::session_client::backend::Way;
-use crate::bridge::session_client::client::Guise;
+use crate::bridge::session_client::backend::EmulatedSession;
+use crate::bridge::session_client::client::SessionClient;
 
-/// How often a task is asked for if its server does not say, and what it may say.
+/// The poll interval if the server names none, and the bounds of the interval that it may name.
 const POLL: Duration = Duration::from_secs(1);
 const MIN_POLL: Duration = Duration::from_millis(100);
 const MAX_POLL: Duration = Duration::from_secs(5);
-/// How soon a server that could not be reached is asked again, and how late at most.
+/// The first and the longest back-off when the server cannot be reached.
 const AGAIN_FIRST: Duration = Duration::from_millis(250);
 const AGAIN_LAST: Duration = Duration::from_secs(5);
-/// How long a server may be out of reach whose task has no time of its own.
+/// How long a server may be out of reach if its task has no ttl.
 const OUT_OF_REACH: Duration = Duration::from_secs(5 * 60);
-/// How long a client that wants to hear of progress hears nothing.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// How many questions a task may ask. Nobody answers more.
+/// The longest time without a progress report to a client that wants them.
+const MAX_SILENCE: Duration = Duration::from_secs(15);
+/// How many questions a task may ask.
 const MAX_QUESTIONS: usize = 100;
-/// How long a server may take to hear that a task is not wanted any more.
+/// How long a server may take to answer `tasks/cancel`.
 const CANCEL: Duration = Duration::from_secs(3);
 
-/// Sees a task of the server through to its end; the answer is that of the call.
+/// Follows a task of the server to its end, and returns the answer to the call.
 ///
 /// # Errors
-/// What the task failed with, or why nobody knows what it came to.
+/// The error that the task failed with, or the reason why its outcome is unknown.
 ///
 /// # Cancel safety
 /// The task is cancelled.
-pub(super) async fn pursue(
-    way: &Arc<Way>,
-    guise: &Arc<Guise>,
+pub(super) async fn run(
+    session: &Arc<EmulatedSession>,
+    client: &Arc<SessionClient>,
     context: &CallContext,
     created: &RawJson,
 ) -> Reply {
     let task = tasks::seen(created).ok_or_else(broken)?;
-    // It counts from the start, like a request that is sent once more.
-    guise.begins_again();
+    // The task counts its progress from the start, like a request that is sent again.
+    client.begins_again();
     let now = Instant::now();
-    let unwanted = Unwanted::new(way, &task.id);
-    let signs = Signs { count: 0, told: now, message: None };
-    Pursuit { way, guise, context, task, began: now, unwanted, signs }.run().await
+    let cancel_on_drop = CancelOnDrop::new(session, &task.id);
+    let reports = ProgressReports { count: 0, told: now, message: None };
+    ModernTask { session, client, context, task, began: now, cancel_on_drop, reports }.run().await
 }
 
 /// A task and the client that waits for it.
-struct Pursuit<'a> {
-    way: &'a Arc<Way>,
-    guise: &'a Arc<Guise>,
+struct ModernTask<'a> {
+    session: &'a Arc<EmulatedSession>,
+    client: &'a Arc<SessionClient>,
     context: &'a CallContext,
-    /// As it was seen last.
-    task: Seen,
+    /// As the last poll showed it.
+    task: TaskSnapshot,
     began: Instant,
-    unwanted: Unwanted,
-    signs: Signs,
+    cancel_on_drop: CancelOnDrop,
+    reports: ProgressReports,
 }
 
-/// What a client that wants to hear of progress was told.
-struct Signs {
+/// The progress that the client was told of.
+struct ProgressReports {
     count: u64,
     told: Instant,
     message: Option<String>,
 }
 
-impl Pursuit<'_> {
+impl ModernTask<'_> {
     async fn run(mut self) -> Reply {
         let context = self.context;
         let (mut asked, mut asking) = (HashSet::new(), FuturesUnordered::new());
         let mut next = Instant::now() + self.pace();
         loop {
-            let answered: Option<Answered> = tokio::select! {
+            let answered: Option<QuestionAnswer> = tokio::select! {
                 biased;
                 Some(answered) = asking.next() => Some(answered),
                 () = tokio::time::sleep_until(next) => None,
@@ -95,7 +94,7 @@ impl Pursuit<'_> {
                 Some(Ok((key, answer))) => {
                     let update = tasks::update(&self.task.id, &key, &answer);
                     self.inquire(&Method::TasksUpdate, &update).await?;
-                    // That may have been all that it waited for.
+                    // The task may have waited for this answer only, so the next poll is soon.
                     next = next.min(Instant::now() + MIN_POLL);
                     continue;
                 }
@@ -105,19 +104,19 @@ impl Pursuit<'_> {
             let got = self.inquire(&Method::TasksGet, &tasks::named(&self.task.id)).await?;
             self.task = tasks::seen(&got).ok_or_else(broken)?;
             if let Some(outcome) = tasks::outcome(&got) {
-                self.unwanted.forget();
+                self.cancel_on_drop.forget();
                 return outcome.and_then(complete);
             }
-            // Somebody works on it, so that nobody's time is up.
+            // The server works on the task, so the request's timeout starts again.
             context.goes_on();
-            self.show_life().await;
+            self.report_progress().await;
             let mut news = tasks::asked(&got)?;
             news.retain(|question| asked.insert(question.key.clone()));
             if asked.len() > MAX_QUESTIONS {
                 let words = format!("The server's task asked more than {MAX_QUESTIONS} questions");
                 return Err(RpcError::of(Reason::Internal, words));
             }
-            // Nothing is asked if not all of it can be: no user should answer for nothing.
+            // If one question cannot be asked, none is: no user should answer in vain.
             let put: Result<Vec<_>, _> = news.into_iter().map(|question| put(context, question)).collect();
             match put {
                 Ok(put) => {
@@ -129,23 +128,23 @@ impl Pursuit<'_> {
         }
     }
 
-    /// How long to wait until the server is asked for the task again.
+    /// The time until the next poll.
     fn pace(&self) -> Duration {
         self.task.poll.unwrap_or(POLL).clamp(MIN_POLL, MAX_POLL)
     }
 
-    /// Asks the server something about the task, until it answers or the task's time is up.
+    /// Sends a request about the task, and retries until the server answers or the task's ttl is over.
     async fn inquire(&mut self, method: &Method, params: &RawJson) -> Reply {
         let (mut again, since) = (AGAIN_FIRST, Instant::now());
         loop {
-            let request = self.way.about_task(method, params)?;
-            let error = match self.way.send(self.guise, request).await {
+            let request = self.session.about_task(method, params)?;
+            let error = match self.session.send(self.client, request).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             if !passes(&error) {
                 if error.code() == i64::from(Reason::TaskNotFound.code()) {
-                    self.unwanted.forget();
+                    self.cancel_on_drop.forget();
                 }
                 let words = format!("The server does not say what became of its task: {}", error.message());
                 return Err(RpcError::of(Reason::Internal, words));
@@ -155,20 +154,20 @@ impl Pursuit<'_> {
                 let words = "The server was out of reach until its task had expired";
                 return Err(RpcError::of(Reason::BackendUnavailable, words));
             }
-            tracing::debug!(session = self.context.session_label(), %error, "asking for a task again");
+            tracing::debug!(session = self.context.session_label(), %error, "a request about a task is sent again");
             tokio::time::sleep(again).await;
             again = (again * 2).min(AGAIN_LAST);
         }
     }
 
-    /// Tells a client that wants to hear of progress that there is some.
-    async fn show_life(&mut self) {
-        if self.guise.token().is_none() {
+    /// Sends a progress report to a client that wants them, if there is a new message or it is time.
+    async fn report_progress(&mut self) {
+        if self.client.token().is_none() {
             return;
         }
-        let Signs { count, told, message } = &mut self.signs;
+        let ProgressReports { count, told, message } = &mut self.reports;
         let is_new = self.task.message.is_some() && self.task.message != *message;
-        if !is_new && told.elapsed() < SIGN_OF_LIFE {
+        if !is_new && told.elapsed() < MAX_SILENCE {
             return;
         }
         (*count, *told) = (*count + 1, Instant::now());
@@ -177,24 +176,25 @@ impl Pursuit<'_> {
         if let Some(message) = message {
             params["message"] = message.as_str().into();
         }
-        // If nobody hears it any more, that is found out elsewhere.
-        drop(self.guise.notify(&Method::Progress, Some(&RawJson::of(&params))).await);
+        // If the client is gone, the call notices it elsewhere.
+        let progress = RawJson::of(&params);
+        drop(Arc::clone(self.client).notify(&Origin::Unasked, &Method::Progress, Some(&progress)).await);
     }
 }
 
-type Put = (Question, Option<RawJson>);
-type Unanswered = (Question, String);
-type Answered = Result<(String, RawJson), Unanswered>;
+type PutQuestion = (Question, Option<RawJson>);
+type QuestionFailure = (Question, String);
+type QuestionAnswer = Result<(String, RawJson), QuestionFailure>;
 
-/// A question as it is put to the client; or why it cannot be.
-fn put(context: &CallContext, question: Question) -> Result<Put, Unanswered> {
+/// Prepares a question for the client, or says why it cannot be asked.
+fn put(context: &CallContext, question: Question) -> Result<PutQuestion, QuestionFailure> {
     match input_required::put(context, &question) {
         Ok(params) => Ok((question, params)),
         Err(why) => Err((question, why)),
     }
 }
 
-async fn ask(context: &CallContext, question: Question, params: Option<RawJson>) -> Answered {
+async fn ask(context: &CallContext, question: Question, params: Option<RawJson>) -> QuestionAnswer {
     match input_required::ask(context, &question, params.as_ref()).await {
         Ok(answer) => Ok((question.key, answer)),
         Err(why) => Err((question, why)),
@@ -205,17 +205,17 @@ fn abandoned(question: &Question, why: &str) -> Reply {
     questions::abandoned(&Method::ToolsCall, question, why)
 }
 
-/// The result of a task, which is nothing but the answer.
+/// Checks that the result of a task is a complete answer.
 fn complete(outcome: RawJson) -> Reply {
     match result::kind(&Method::ToolsCall, &outcome)? {
-        Kind::Complete => Ok(outcome),
-        Kind::InputRequired | Kind::Task => {
+        ResultKind::Complete => Ok(outcome),
+        ResultKind::InputRequired | ResultKind::Task => {
             Err(RpcError::of(Reason::Internal, "The result of the server's task is no answer"))
         }
     }
 }
 
-/// Whether an error says nothing about the task.
+/// Whether an error is temporary and says nothing about the task.
 fn passes(error: &RpcError) -> bool {
     [Reason::BackendUnavailable, Reason::TimedOut, Reason::TooManyRequests].into_iter().any(|it| error.is(it))
 }
@@ -224,17 +224,20 @@ fn broken() -> RpcError {
     RpcError::of(Reason::Internal, "The server's task cannot be read")
 }
 
-/// Tells the server that a task is not wanted any more, unless its end is known.
-struct Unwanted {
-    way: Arc<Way>,
-    /// Made while the session is there for certain.
+/// Cancels the server's task when it is dropped, unless the end of the task is known.
+struct CancelOnDrop {
+    session: Arc<EmulatedSession>,
+    /// Prepared at the start, while the session certainly exists.
     cancel: Option<Call>,
 }
 
-impl Unwanted {
-    fn new(way: &Arc<Way>, id: &str) -> Self {
-        let cancel = way.about_task(&Method::TasksCancel, &tasks::named(id));
-        Self { way: Arc::clone(way), cancel: cancel.ok().and_then(|request| way.of_our_own(request)) }
+impl CancelOnDrop {
+    fn new(session: &Arc<EmulatedSession>, id: &str) -> Self {
+        let cancel = session.about_task(&Method::TasksCancel, &tasks::named(id));
+        Self {
+            session: Arc::clone(session),
+            cancel: cancel.ok().and_then(|request| session.of_our_own(request)),
+        }
     }
 
     fn forget(&mut self) {
@@ -242,12 +245,12 @@ impl Unwanted {
     }
 }
 
-impl Drop for Unwanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let Some(call) = self.cancel.take() else { return };
         // Without a runtime the process is ending.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let cancel: BoxFuture<Reply> = self.way.respond(call);
+        let cancel: BoxFuture<Reply> = self.session.respond(call);
         let telling = async move {
             match tokio::time::timeout(CANCEL, cancel).await {
                 Ok(Ok(_)) => {}
@@ -255,6 +258,6 @@ impl Drop for Unwanted {
                 Err(_) => tracing::debug!("a task may not have been cancelled"),
             }
         };
-        drop(self.way.tasks.spawn_on(telling, &runtime));
+        drop(self.session.tasks.spawn_on(telling, &runtime));
     }
 }

@@ -1,7 +1,7 @@
-//! What a modern server tells a session by itself: one listen for each session, with all that the session wants.
+//! Notifications of a modern server for a session: one listen per session, for everything that the session wants.
 //!
-//! In: `initialized`, subscribe and unsubscribe of the session. Out: its outlet. How a listen follows the wishes is
-//! in `relisten`: one task for each session that wants anything at all, which ends with the link.
+//! In: `initialized`, subscribe and unsubscribe of the session. Out: notifications to its outlet. `listen_loop` keeps
+//! the listen in step with the wishes, in one task for each session that wants anything; the task ends with the link.
 
 use std::sync::Arc;
 
@@ -14,64 +14,64 @@ use tenure_session::id::Route;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::bridge::session_client::backend::Server;
-use crate::bridge::session_client::client::Client;
-use crate::bridge::session_client::dedupe::Held;
+use crate::bridge::session_client::backend::ModernServer;
+use crate::bridge::session_client::client::DeclaredClient;
+use crate::bridge::session_client::dedupe::HeldNews;
 
-/// What a server tells a session by itself.
-pub(super) struct Feed {
-    listener: Arc<Listener>,
-    task: Mutex<Task>,
+/// The notifications of a server for one session.
+pub(super) struct SessionFeed {
+    listener: Arc<SessionListener>,
+    task: Mutex<ListenTask>,
 }
 
-enum Task {
+enum ListenTask {
     /// The session wants nothing yet.
     NotNeeded,
-    /// Held, so that it ends with the link.
+    /// Holds the handle, so that the task ends with the link.
     Runs { _until_dropped: AbortOnDropHandle<()> },
     /// The link is closed.
     Over,
 }
 
-/// Whoever listens for a session.
-pub(super) struct Listener {
-    pub(super) server: Arc<Server>,
-    pub(super) client: Arc<Client>,
+/// Listens on behalf of one session.
+pub(super) struct SessionListener {
+    pub(super) server: Arc<ModernServer>,
+    pub(super) declared: Arc<DeclaredClient>,
     pub(super) caller: Caller,
     pub(super) route: Route,
     pub(super) revision: Revision,
     pub(super) label: String,
     pub(super) outlet: Outlet,
-    /// What the server says it tells by itself; watched resources if there is anything in `uris`.
+    /// The notifications that the server offers; `uris` is not empty if it offers to watch resources.
     offered: Filter,
     pub(super) wishes: Mutex<Wishes>,
     pub(super) changed: Notify,
-    pub(super) held: Held,
+    pub(super) held: HeldNews,
 }
 
-/// Somebody who waits to hear whether a resource is watched.
-pub(super) type Waiting = (String, oneshot::Sender<Reply>);
+/// A subscription that waits for the server's answer.
+pub(super) type PendingSubscribe = (String, oneshot::Sender<Reply>);
 
-/// What the session wants to hear.
+/// The notifications that the session wants.
 #[derive(Default)]
 pub(super) struct Wishes {
     pub(super) filter: Filter,
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<PendingSubscribe>,
 }
 
-impl Feed {
+impl SessionFeed {
     pub(super) fn new(
-        server: &Arc<Server>,
-        client: &Arc<Client>,
+        server: &Arc<ModernServer>,
+        declared: &Arc<DeclaredClient>,
         open: &Open,
         caller: Caller,
         initialized: &RawJson,
     ) -> Self {
         let all =
             Filter { tools: true, prompts: true, resources: true, uris: vec![String::new()], tasks: vec![] };
-        let listener = Listener {
+        let listener = SessionListener {
             server: Arc::clone(server),
-            client: Arc::clone(client),
+            declared: Arc::clone(declared),
             caller,
             route: open.route.clone(),
             revision: open.revision,
@@ -80,12 +80,12 @@ impl Feed {
             offered: all.of_session(initialized),
             wishes: Mutex::default(),
             changed: Notify::new(),
-            held: Held::default(),
+            held: HeldNews::default(),
         };
-        Self { listener: Arc::new(listener), task: Mutex::new(Task::NotNeeded) }
+        Self { listener: Arc::new(listener), task: Mutex::new(ListenTask::NotNeeded) }
     }
 
-    /// The client is ready: from now on it hears of changed lists, if the server tells of them.
+    /// The client is ready: from now on it is told of changed lists, if the server offers that.
     pub(super) fn initialized(&self) {
         let Filter { tools, prompts, resources, .. } = self.listener.offered;
         if !tools && !prompts && !resources {
@@ -98,10 +98,10 @@ impl Feed {
         self.wish();
     }
 
-    /// Watches a resource, and answers when the server agrees.
+    /// Watches a resource, and answers when the server has agreed.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the server does not agree.
     pub(super) async fn subscribe(&self, uri: String) -> Reply {
         self.check_subscribe()?;
         let (tell, told) = oneshot::channel();
@@ -125,7 +125,7 @@ impl Feed {
         Ok(RawJson::EMPTY_OBJECT)
     }
 
-    /// Watches a resource no more.
+    /// Stops watching a resource.
     ///
     /// # Errors
     /// When the server says that nothing can be watched.
@@ -136,9 +136,9 @@ impl Feed {
         Ok(RawJson::EMPTY_OBJECT)
     }
 
-    /// Hears nothing any more.
+    /// Ends the listen for good.
     pub(super) fn close(&self) {
-        drop(std::mem::replace(&mut *self.task.lock(), Task::Over));
+        drop(std::mem::replace(&mut *self.task.lock(), ListenTask::Over));
     }
 
     fn check_subscribe(&self) -> Result<(), RpcError> {
@@ -148,14 +148,14 @@ impl Feed {
         }
     }
 
-    /// Lets the task look at the wishes, which have changed.
+    /// Wakes the task, because the wishes have changed; starts it if it does not run yet.
     #[expect(clippy::disallowed_methods, reason = "the link owns the task, and ends it")]
     fn wish(&self) {
         self.listener.changed.notify_one();
         let mut task = self.task.lock();
-        if matches!(*task, Task::NotNeeded) {
+        if matches!(*task, ListenTask::NotNeeded) {
             let running = tokio::spawn(Arc::clone(&self.listener).run());
-            *task = Task::Runs { _until_dropped: AbortOnDropHandle::new(running) };
+            *task = ListenTask::Runs { _until_dropped: AbortOnDropHandle::new(running) };
         }
     }
 }
@@ -172,8 +172,8 @@ impl Wishes {
     }
 }
 
-impl Listener {
-    /// Passes news of a listen on, if it is wanted.
+impl SessionListener {
+    /// Passes news on, if the session still wants it.
     pub(super) async fn hear(&self, method: &Method, params: Option<RawJson>) -> Result<(), Error> {
         if !self.wishes.lock().filter.hears(method, params.as_ref()) {
             return Ok(());
@@ -185,7 +185,7 @@ impl Listener {
     }
 }
 
-/// The error for a resource that is watched no more.
+/// The error for a resource that is no longer watched.
 pub(super) fn gone() -> RpcError {
-    RpcError::of(Reason::Cancelled, "The resource is watched no more")
+    RpcError::of(Reason::Cancelled, "The resource is no longer watched")
 }

@@ -1,4 +1,4 @@
-//! Annotations, the headers they ask for, and headers that lie.
+//! Tests of annotations, of the headers they require, and of headers that contradict the body.
 
 use crate::modern::header_params::*;
 
@@ -22,7 +22,7 @@ fn annotations_that_make_sense() {
         ),
         (r#""a":{"type":"object","properties":{"b":{"type":"string","x-mcp-header":"B"}}}"#, 1),
         (r#""a":{"type":"string","x\u002dmcp-header":"Region"}"#, 1),
-        // A property of that name, and data that look like a schema.
+        // A property named like the annotation, and data that looks like a schema.
         (r#""x-mcp-header":{"type":"string"}"#, 0),
         (
             r#""a":{"default":{"x-mcp-header":"A"},"enum":[{"x-mcp-header":""}],"const":{"x-mcp-header":1}}"#,
@@ -102,7 +102,7 @@ fn annotations_where_none_may_be() {
             assert!(HeaderParams::of_schema(&schema).is_err(), "{schema}");
         }
     }
-    // Properties behind such a step are no better.
+    // `properties` below such a step are not allowed either.
     let behind = format!(r#"{{"allOf":[{{"properties":{named}}}]}}"#);
     assert!(HeaderParams::of_schema(&behind).is_err());
     assert!(HeaderParams::of_schema(inner).is_err(), "the root is no property");
@@ -193,18 +193,18 @@ fn headers_that_a_server_takes() {
         (r#"{"b":false}"#, &[("Method", "0")], false),
         (r#"{"o":{"p":"x"}}"#, &[("Deep", "x")], true),
         (r#"{"o":{"p":"x"}}"#, &[], false),
-        // Arguments that are not there: whatever their headers say.
+        // Headers of absent arguments are ignored.
         (r#"{"s":null}"#, &[("Region", "us")], true),
         ("{}", &[("Region", "us"), ("Region", "eu")], true),
         ("null", &[], true),
-        // Arguments that no header can say are refused later, for what they are.
+        // Arguments that no header can hold are refused later, by the tool.
         (r#"{"s":{}}"#, &[], true),
         (r#"{"s":{}}"#, &[("Region", "{}")], false),
-        // What stands twice may be read either way.
+        // Servers may read either value of a repeated argument.
         (r#"{"s":"us","s":"eu"}"#, &[("Region", "us")], false),
         (r#"{"s":"us","s":"eu"}"#, &[("Region", "eu")], false),
         (r#"{"o":{"p":"x"},"o":{}}"#, &[], false),
-        // Halves of surrogate pairs are no text, but some servers take them for it.
+        // Halves of surrogate pairs are not valid text, but some servers accept them.
         (r#"{"\ud800":1,"s":"eu"}"#, &[("Region", "us")], false),
         (r#"{"s":"eu","\ud800":1}"#, &[], false),
         (r#"{"\ud800":1,"s":"eu"}"#, &[("Region", "eu")], true),

@@ -1,4 +1,4 @@
-//! What is added to results, and that nothing else changes.
+//! Tests of the members that are added to results, and that nothing else changes.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -43,12 +43,12 @@ fn every_result_has_a_type_and_a_server() {
         (r#"{"_meta":null,"b":2}"#, r#"{"resultType":"complete","_meta":{$S},"b":2}"#),
         (r#"{"_meta": { "k": 1 },"b":2}"#, r#"{"resultType":"complete","_meta": {$S, "k": 1 },"b":2}"#),
         (r#"{"_meta":7}"#, r#"{"resultType":"complete","_meta":7}"#),
-        // A server that says what it is keeps its word.
+        // The server's own `serverInfo` stays.
         (
             r#"{"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"up"}}}"#,
             r#"{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"up"}}}"#,
         ),
-        // Half of a surrogate pair is JSON, and no name.
+        // Half of a surrogate pair is valid JSON, but not a valid name.
         (r#"{"\ud800":1}"#, r#"{"\ud800":1}"#),
         ("[]", "[]"),
         ("null", "null"),
@@ -92,7 +92,7 @@ fn what_may_be_cached_says_how() {
             Never,
             r#"{"resultType":"complete","_meta":{$S},"ttlMs":0,"tools":[],"cacheScope":"private"}"#,
         ),
-        // Who allows it for how long, but not for whom, allows it for one.
+        // A `ttlMs` without a scope allows caching only for the caller.
         (
             r#"{"tools":[],"ttlMs":5}"#,
             AsSaid,
@@ -200,7 +200,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An object as somebody may write it: in order, with space, escapes and repetitions.
+/// An object with any order, white space, escapes and repeated members.
 fn written(count: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     let member = (name(), value(), any::<bool>(), any::<bool>());
     prop::collection::vec(member, count).prop_map(|members| {
@@ -256,20 +256,20 @@ proptest! {
         let text = String::from_utf8(once.bytes().to_vec()).unwrap();
         prop_assert_eq!(others(&text), others(&result));
         prop_assert_eq!(of_meta(&text), of_meta(&result));
-        // All that was there and is not written over is there still, in one piece behind what is new.
+        // All bytes that are not replaced are still there, in one piece after the new members.
         let (had, has) = (members::read(result.as_bytes()).unwrap(), members::read(text.as_bytes()).unwrap());
         prop_assert!(has.iter().any(|(name, value)| name == TYPE && value.get() != "null"));
         let changed = has.iter().rev().zip(had.iter().rev()).any(|((_, new), (_, old))| new.get() != old.get());
         if !changed {
             prop_assert!(text.ends_with(&result[1..]), "{} from {}", text, result);
         }
-        // And there is nothing left to do.
+        // A second run changes nothing.
         prop_assert_eq!(complete(&method, &once, server.as_ref(), caching), once);
     }
 
     #[test]
     fn it_makes_no_difference_whether_a_result_is_read(result in written(1..6)) {
-        // An escape anywhere forces it to be read.
+        // An escape anywhere forces the full scan.
         let escaped = |text: &str| format!(r#"{},"\u0079":1}}"#, text.strip_suffix('}').unwrap());
         let completed = |text: String| {
             let completed = complete(&Method::ToolsList, &RawJson::trusted(text), None, Caching::AsSaid);

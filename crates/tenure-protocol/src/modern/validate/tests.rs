@@ -1,4 +1,4 @@
-//! The ladder, rung by rung, and which rung comes first.
+//! Tests of each check of a modern request, and of their order.
 
 use crate::json::RawJson;
 use crate::keys::{CAPABILITIES, META_VERSION};
@@ -110,7 +110,7 @@ fn the_name_is_repeated_for_methods_that_have_one() {
         ("tools/call", r#","name":"SGVsbG8=?=""#, One("SGVsbG8=?="), None),
         ("tools/call", r#","name":"a","name":"a""#, One("a"), Some(MISMATCH)),
         ("tools/call", r#","name":"a","name":"a""#, Absent, Some(MISMATCH)),
-        // A body without a name is the affair of whoever reads the params.
+        // A body without a name is refused later, for its params.
         ("tools/call", "", Absent, None),
         ("tools/call", r#","name":7"#, Absent, None),
         ("tools/call", "", One("a"), Some(MISMATCH)),
@@ -123,7 +123,7 @@ fn the_name_is_repeated_for_methods_that_have_one() {
         ("tasks/get", r#","taskId":"t""#, One("t"), None),
         ("tasks/update", r#","taskId":"t""#, Absent, Some(MISMATCH)),
         ("tasks/cancel", r#","taskId":"t""#, One("u"), Some(MISMATCH)),
-        // Others have none, so nothing is compared.
+        // Other methods have no name, so nothing is compared.
         ("tools/list", r#","name":"a""#, One("x"), None),
         ("completion/complete", "", Twice, None),
     ];
@@ -152,7 +152,7 @@ fn methods_that_are_gone() {
             "{method}"
         );
     }
-    // Of the rest, the server behind knows whether it has them.
+    // All other methods are left to the server.
     for method in ["server/discover", "subscriptions/listen", "tools/call", "tasks/get", "x/y"] {
         assert!(outcome(request(method, &params("")), None, Eras::Both).is_ok(), "{method}");
     }
@@ -200,6 +200,6 @@ fn the_headers_of_params_pass_in_their_order() {
         .map(|(name, value)| (&**name, &**value))
         .collect();
     assert_eq!(found, [("region", "us"), ("x", "\u{fffd}"), ("region", "é")]);
-    assert_eq!((checked.streams, checked.meta.version.as_str()), (Streams::Allowed, MODERN));
+    assert_eq!((checked.streams, checked.meta.version.as_str()), (StreamSupport::Allowed, MODERN));
     assert_eq!(checked.request.id, RequestId::from_number(1));
 }

@@ -1,4 +1,4 @@
-//! The tables of questions between the eras.
+//! Tests of the translation of questions.
 
 use crate::translate::questions::*;
 
@@ -31,7 +31,7 @@ fn a_modern_servers_wishes_are_read() {
 #[test]
 fn a_state_alone_is_a_wish_too() {
     let wanted = wanted(&json(r#"{"requestState":""}"#)).unwrap();
-    assert_eq!(wanted, Wanted { questions: Vec::new(), state: Some(json(r#""""#)) });
+    assert_eq!(wanted, InputWanted { questions: Vec::new(), state: Some(json(r#""""#)) });
 }
 
 #[test]

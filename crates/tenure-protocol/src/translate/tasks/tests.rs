@@ -1,4 +1,4 @@
-//! The tables of tasks between their two kinds.
+//! Tests of tasks of both kinds.
 
 use crate::method::Method;
 use crate::translate::tasks::*;
@@ -58,7 +58,7 @@ fn a_call_becomes_a_task_in_the_words_of_a_session() {
 
 #[test]
 fn a_task_of_either_kind() {
-    let expected = Seen {
+    let expected = TaskSnapshot {
         id: "t-1".to_owned(),
         status: Status::Working,
         message: Some("soon".to_owned()),

@@ -1,21 +1,21 @@
-//! What an opening after a kill has to go through is bounded, however well it compresses.
+//! Opening a store after a kill reads a bounded number of bytes, however well they compress.
 
 use bytes::Bytes;
 use fjall::AbstractTree;
 use tempfile::TempDir;
 use tenure_session::id::{NodeId, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{NewEvent, Place, Store};
+use tenure_session::port::store::{EntryPlace, NewEvent, Store};
 
 use crate::disk::raw::journal::{self, Part};
 use crate::disk::raw::numbered;
 use crate::disk::writer::MEMORY_BYTES;
 use crate::disk::{Disk, Sync};
 
-/// What a batch may add to what is in memory before it is looked at again.
+/// Bytes that batches may add to memory between two looks at its size.
 const SLACK_BYTES: u64 = 16 << 20;
 
-/// The bytes of all journals, as they are in the files and as an opening has them in memory.
+/// The bytes of all journals: in the files, and uncompressed as an opening reads them.
 fn journals(data: &std::path::Path) -> (u64, u64) {
     let (mut packed, mut unpacked) = (0, 0);
     for (_, path) in numbered(data, ".jnl").unwrap() {
@@ -37,15 +37,15 @@ async fn a_kill_leaves_no_more_to_read_than_there_is_in_journals_and_no_large_ta
     let store = Disk::open(folder.path(), Sync::Os).unwrap();
     let session = SessionKey::from_bytes([1; 16]);
     let epoch = store.claim(session, NodeId::random(), None).await.unwrap();
-    // As a server does that says the same thing over and over.
+    // Like a server that sends the same text over and over.
     let body = Bytes::from(vec![b'a'; 256 << 10]);
     let mut most = 0;
     for _ in 0..480 {
         let (stream, at) = (StreamId::new(0), Time(1_000));
-        let event = NewEvent { stream, body: body.clone(), place: Place::Middle, at };
+        let event = NewEvent { stream, body: body.clone(), place: EntryPlace::Middle, at };
         store.append(session, epoch, vec![event]).await.unwrap();
         let in_memory = |engine: &super::Engine| engine.keyspaces.events.tree.active_memtable().size();
-        most = most.max(store.place().with(in_memory).unwrap());
+        most = most.max(store.cell().with(in_memory).unwrap());
     }
     assert!(most <= MEMORY_BYTES + SLACK_BYTES, "{most} bytes were in memory at once");
     let (packed, unpacked) = journals(&folder.path().join("data"));
@@ -55,7 +55,7 @@ async fn a_kill_leaves_no_more_to_read_than_there_is_in_journals_and_no_large_ta
 #[test]
 fn an_engine_whose_writer_or_keeper_panicked_counts_as_failed() {
     let (failed, told) = std::sync::mpsc::channel();
-    let progress = std::sync::Arc::new(super::Progress::new(failed));
+    let progress = std::sync::Arc::new(super::WriterProgress::new(failed));
     let shared = std::sync::Arc::clone(&progress);
     let ended = super::thread("fine", move || super::vital(&shared, || {})).unwrap().join();
     assert!(ended.is_ok() && !progress.is_poisoned());

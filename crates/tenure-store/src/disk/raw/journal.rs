@@ -1,9 +1,9 @@
-//! Reads the engine's journals batch by batch, and goes on behind one that is damaged.
+//! Reads the engine's journals batch by batch, and continues after a damaged batch.
 //!
-//! A batch is a head (how many items, which sequence number), items with key and value, a checksum over the
-//! items, and a trailer of four fixed bytes. The engine stops at the first batch that does not fit, cuts the
-//! file there and says nothing; behind it there may be any number of good ones. The head is under no checksum,
-//! so a batch whose items are right may still have a wrong head: that is mended from its neighbours.
+//! A batch is a head (number of items, sequence number), items with key and value, a checksum over the items, and a
+//! trailer of four fixed bytes. The engine cuts the file at the first bad batch without an error, though any number of
+//! good ones may follow. No checksum covers the head, so a batch with good items may have a wrong head: its sequence
+//! number is then corrected from its neighbours.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -18,8 +18,8 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: &[u8] = b"FJL\x03";
 
-/// Something that was written or removed.
-pub(in crate::disk) struct Item<'a> {
+/// A write or removal of one key.
+pub(in crate::disk) struct JournalItem<'a> {
     pub(in crate::disk) keyspace: u64,
     pub(in crate::disk) key: &'a [u8],
     value: Option<Packed<'a>>,
@@ -31,8 +31,8 @@ struct Packed<'a> {
     is_compressed: bool,
 }
 
-impl Item<'_> {
-    /// What was written; nothing if the key was removed. An error if it cannot be decompressed.
+impl JournalItem<'_> {
+    /// The written value; `None` if the key was removed. Fails if it cannot be decompressed.
     pub(in crate::disk) fn value(&self) -> Result<Option<Cow<'_, [u8]>>, lz4_flex::block::DecompressError> {
         match &self.value {
             None => Ok(None),
@@ -44,31 +44,31 @@ impl Item<'_> {
     }
 }
 
-/// Writes that were made at once.
+/// The items of one commit.
 pub(in crate::disk) struct Batch<'a> {
-    /// Where it begins.
+    /// Its offset in the file.
     pub(in crate::disk) at: usize,
     pub(in crate::disk) seqno: u64,
-    pub(in crate::disk) items: Vec<Item<'a>>,
-    /// Its items are right, but its head or trailer is not.
+    pub(in crate::disk) items: Vec<JournalItem<'a>>,
+    /// Its items are good, but its head or trailer is not.
     pub(in crate::disk) is_flawed: bool,
 }
 
 /// A stretch of a journal.
 pub(in crate::disk) enum Part<'a> {
     Good(Batch<'a>),
-    /// Bytes that are no batch.
+    /// Bytes that are not a good batch.
     Bad {
-        /// Where they begin.
+        /// Their offset in the file.
         at: usize,
-        /// The keys that can be made out in them.
-        items: Vec<Item<'a>>,
-        /// They are one batch, and those are all its keys.
+        /// The items that can still be read.
+        items: Vec<JournalItem<'a>>,
+        /// They are one batch, and `items` are all its items.
         is_whole: bool,
     },
 }
 
-/// The content of a journal, without the room behind it that is only reserved.
+/// The content of a journal, without the reserved space at its end.
 pub(in crate::disk) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let end = data_end(&file)?;
@@ -77,7 +77,7 @@ pub(in crate::disk) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the last byte is that was ever written, as the filesystem knows it.
+/// The end of the written bytes, as the filesystem knows it.
 fn data_end(file: &File) -> io::Result<u64> {
     use rustix::fs::{SeekFrom, seek};
     use rustix::io::Errno;
@@ -87,9 +87,9 @@ fn data_end(file: &File) -> io::Result<u64> {
     loop {
         let data = match seek(file, SeekFrom::Data(end)) {
             Ok(data) => data,
-            // Nothing more behind this place.
+            // No more data after this offset.
             Err(Errno::NXIO) => break,
-            // A filesystem that does not know where its holes are.
+            // The filesystem does not know its holes.
             Err(_) => {
                 end = length;
                 break;
@@ -107,7 +107,7 @@ fn data_end(file: &File) -> io::Result<u64> {
     Ok(end.min(length))
 }
 
-/// Takes a journal apart. Sequence numbers of flawed heads are mended.
+/// Splits a journal into parts, and corrects the sequence numbers of flawed heads.
 pub(in crate::disk) fn parts(bytes: &[u8]) -> Vec<Part<'_>> {
     let (mut parts, mut at) = (Vec::new(), 0);
     while bytes[at..].iter().any(|byte| *byte != 0) {
@@ -116,7 +116,7 @@ pub(in crate::disk) fn parts(bytes: &[u8]) -> Vec<Part<'_>> {
                 parts.push(Part::Good(batch));
                 at = end;
             }
-            Err(Broken { items, end, has_all }) => {
+            Err(BrokenBatch { items, end, has_all }) => {
                 let next = resume(bytes, at, end);
                 parts.push(Part::Bad { at, items, is_whole: has_all && end == Some(next) });
                 at = next;
@@ -127,8 +127,8 @@ pub(in crate::disk) fn parts(bytes: &[u8]) -> Vec<Part<'_>> {
     parts
 }
 
-/// Sequence numbers grow in a journal. One that is out of line was damaged; any number between its neighbours
-/// stands for it.
+/// Sequence numbers grow in a journal. A number that is out of order was damaged and is replaced by one between its
+/// neighbours.
 fn mend(parts: &mut [Part<'_>]) {
     let mut batches: Vec<&mut Batch<'_>> = parts
         .iter_mut()
@@ -142,7 +142,7 @@ fn mend(parts: &mut [Part<'_>]) {
         let next = batches.get(n + 1).map(|batch| batch.seqno);
         let seqno = batches[n].seqno;
         let is_low = last.is_some_and(|last| seqno <= last);
-        // Only if the next one is in line with the last one it is this one that is wrong.
+        // This number is wrong only if the next one is in order with the last one.
         let is_high = next.is_some_and(|next| seqno >= next && last.is_none_or(|last| next > last));
         if is_low || is_high {
             let floor = last.map_or(0, |last| last + 1);
@@ -153,7 +153,7 @@ fn mend(parts: &mut [Part<'_>]) {
     }
 }
 
-/// Where the next good batch begins, or the end.
+/// The offset of the next good batch, or the end.
 fn resume(bytes: &[u8], from: usize, end: Option<usize>) -> usize {
     let fits = |at: &usize| batch(bytes, *at).is_ok() || bytes[*at..].iter().all(|byte| *byte == 0);
     if let Some(end) = end.filter(fits) {
@@ -165,20 +165,20 @@ fn resume(bytes: &[u8], from: usize, end: Option<usize>) -> usize {
         .unwrap_or(bytes.len())
 }
 
-/// A batch that is damaged: the parts of it that can be read.
-struct Broken<'a> {
-    items: Vec<Item<'a>>,
-    /// Where it seems to end.
+/// The readable items of a damaged batch.
+struct BrokenBatch<'a> {
+    items: Vec<JournalItem<'a>>,
+    /// The offset at which it seems to end.
     end: Option<usize>,
     /// It has as many items as its head says.
     has_all: bool,
 }
 
-/// Reads the batch at a place; otherwise what can be made out of it.
-fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), Broken<'_>> {
-    let mut reader = Reader { bytes, at };
+/// Reads the batch at an offset. The error holds what can be read of a damaged one.
+fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), BrokenBatch<'_>> {
+    let mut reader = JournalReader { bytes, at };
     let mut items = Vec::new();
-    let cut = |items| Broken { items, end: None, has_all: false };
+    let cut = |items| BrokenBatch { items, end: None, has_all: false };
     let Some((count, seqno)) = head(&mut reader) else { return Err(cut(items)) };
     let (mut entries, begin) = (0u32, reader.at);
     loop {
@@ -196,7 +196,7 @@ fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), Broken<'_>> {
                 let mut hasher = Xxh3::new();
                 hasher.update(&bytes[begin..end]);
                 if hasher.digest() != sum {
-                    return Err(Broken { items, end: Some(reader.at), has_all: entries == count });
+                    return Err(BrokenBatch { items, end: Some(reader.at), has_all: entries == count });
                 }
                 let is_flawed = trailer != TRAILER || entries != count;
                 return Ok((Batch { at, seqno, items, is_flawed }, reader.at));
@@ -207,14 +207,14 @@ fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), Broken<'_>> {
     }
 }
 
-fn head(reader: &mut Reader<'_>) -> Option<(u32, u64)> {
+fn head(reader: &mut JournalReader<'_>) -> Option<(u32, u64)> {
     if reader.byte()? != START {
         return None;
     }
     Some((reader.u32()?, reader.u64()?))
 }
 
-fn item<'a>(reader: &mut Reader<'a>) -> Option<Item<'a>> {
+fn item<'a>(reader: &mut JournalReader<'a>) -> Option<JournalItem<'a>> {
     let kind = reader.byte()?;
     let is_compressed = match reader.byte()? {
         0 => false,
@@ -232,16 +232,16 @@ fn item<'a>(reader: &mut Reader<'a>) -> Option<Item<'a>> {
         1 | 2 => None,
         _ => return None,
     };
-    Some(Item { keyspace, key, value })
+    Some(JournalItem { keyspace, key, value })
 }
 
-/// Takes bytes from the front, as long as there are any.
-struct Reader<'a> {
+/// Reads bytes from the front; `None` at the end.
+struct JournalReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JournalReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..self.at.checked_add(count)?)?;
         self.at += count;

@@ -1,7 +1,7 @@
-//! Brings runs of tables and the journals together: the newest entry of every key, in order.
+//! Merges the runs of tables and the journals: the newest entry of every key, in order.
 //!
-//! Every source is in order by itself, by key and then from new to old. The smallest of their next entries is
-//! taken, and further ones of the same key are passed over.
+//! Every source is sorted by key, and for one key from new to old. The merge takes the smallest of their next entries
+//! and skips further entries of the same key.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,60 +9,60 @@ use std::io;
 
 use fjall::Slice;
 
-use super::Entry;
+use super::RawEntry;
 use super::table::Inspected;
 
-type Source<'a> = Box<dyn Iterator<Item = io::Result<Entry>> + 'a>;
+type EntrySource<'a> = Box<dyn Iterator<Item = io::Result<RawEntry>> + 'a>;
 type RecentEntry<'a> = (&'a (Slice, Reverse<u64>), &'a Option<Slice>);
 
-/// The newest entry of every key of a keyspace, also if that says that it was removed.
+/// The newest entry of every key of a keyspace, with removed keys.
 pub(in crate::disk) struct Merged<'a> {
-    sources: Vec<Source<'a>>,
+    sources: Vec<EntrySource<'a>>,
     /// The next entry of every source.
-    heads: BinaryHeap<Head>,
+    heads: BinaryHeap<MergeHead>,
     last: Option<Slice>,
     failed: Option<io::Error>,
 }
 
-/// The next entry of a source. Of all the greatest comes first: the smallest key, and of that the newest.
-struct Head {
+/// The next entry of a source. The heap pops the greatest: the smallest key, and of that key the newest entry.
+struct MergeHead {
     order: Reverse<(Slice, Reverse<u64>)>,
     value: Option<Slice>,
     source: usize,
 }
 
-impl PartialEq for Head {
+impl PartialEq for MergeHead {
     fn eq(&self, other: &Self) -> bool {
         self.order == other.order
     }
 }
 
-impl Eq for Head {}
+impl Eq for MergeHead {}
 
-impl PartialOrd for Head {
+impl PartialOrd for MergeHead {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Head {
+impl Ord for MergeHead {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.order.cmp(&other.order)
     }
 }
 
 impl<'a> Merged<'a> {
-    /// The tables of a run are read one after the other, so that only one of them is open.
+    /// Reads the tables of a run one after the other, so that only one of them is open.
     pub(super) fn new(
         runs: impl Iterator<Item = &'a [Inspected]>,
         recent: impl Iterator<Item = RecentEntry<'a>> + 'a,
     ) -> Self {
-        let mut sources: Vec<Source<'a>> = Vec::new();
+        let mut sources: Vec<EntrySource<'a>> = Vec::new();
         for run in runs {
             sources.push(Box::new(run.iter().flat_map(Inspected::entries)));
         }
         sources.push(Box::new(recent.map(|((key, Reverse(seqno)), value)| {
-            Ok(Entry { key: key.clone(), seqno: *seqno, value: value.clone() })
+            Ok(RawEntry { key: key.clone(), seqno: *seqno, value: value.clone() })
         })));
         let mut merged = Self { sources, heads: BinaryHeap::new(), last: None, failed: None };
         for source in 0..merged.sources.len() {
@@ -73,8 +73,8 @@ impl<'a> Merged<'a> {
 
     fn pull(&mut self, source: usize) {
         match self.sources[source].next() {
-            Some(Ok(Entry { key, seqno, value })) => {
-                self.heads.push(Head { order: Reverse((key, Reverse(seqno))), value, source });
+            Some(Ok(RawEntry { key, seqno, value })) => {
+                self.heads.push(MergeHead { order: Reverse((key, Reverse(seqno))), value, source });
             }
             Some(Err(error)) => self.failed = Some(error),
             None => {}
@@ -83,7 +83,7 @@ impl<'a> Merged<'a> {
 }
 
 impl Iterator for Merged<'_> {
-    type Item = io::Result<Entry>;
+    type Item = io::Result<RawEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -91,13 +91,13 @@ impl Iterator for Merged<'_> {
                 self.heads.clear();
                 return Some(Err(error));
             }
-            let Head { order: Reverse((key, Reverse(seqno))), value, source } = self.heads.pop()?;
+            let MergeHead { order: Reverse((key, Reverse(seqno))), value, source } = self.heads.pop()?;
             self.pull(source);
             if self.last.as_ref() == Some(&key) {
                 continue;
             }
             self.last = Some(key.clone());
-            return Some(Ok(Entry { key, seqno, value }));
+            return Some(Ok(RawEntry { key, seqno, value }));
         }
     }
 }

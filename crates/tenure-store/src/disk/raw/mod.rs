@@ -1,14 +1,14 @@
 //! Reads the engine's files without the engine, as far as they can be read, and changes none of them.
 //!
-//! The engine opens a store only if all of it is in order, and mends what it takes for the end of a journal by
-//! cutting it off. To find out what is wrong, and to save the rest, its files are read here one by one: what
-//! belongs to a keyspace (`tree`), its tables (`table`) and the journals (`journal`). What was written last
-//! wins, as in the engine; a key that is damaged in one place and whole in an older one comes back as it was.
+//! The engine opens only a store without damage, and cuts off what it takes for the end of a journal. To find the
+//! damage and save the rest, this module reads the files one by one: the list of a keyspace's tables (`tree`), the
+//! tables (`table`) and the journals (`journal`). `merge` takes the newest entry of every key, as the engine does; if
+//! the newest entry is damaged, an older one takes its place.
 
+mod tree;
+pub(super) mod table;
 pub(super) mod journal;
 mod merge;
-pub(super) mod table;
-mod tree;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,83 +19,82 @@ use fjall::Slice;
 
 use self::journal::Part;
 use self::merge::Merged;
-use self::table::{Flaw, Inspected, Listed};
+use self::table::{Flaw, Inspected, ListedTable};
 use super::layout;
 
-/// What the engine writes into its folder to know it by.
+/// The contents of the engine's `version` file.
 const ENGINE: &[u8] = b"FJL\x03";
 
-/// What one key was given or lost at some time.
-pub(super) struct Entry {
+/// One version of a key.
+pub(super) struct RawEntry {
     pub(super) key: Slice,
     pub(super) seqno: u64,
-    /// Nothing if it was removed.
+    /// `None` if the key was removed.
     pub(super) value: Option<Slice>,
 }
 
-/// How much was read.
+/// How far an operation has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stage {
-    /// Bytes that were dealt with.
+pub struct ByteProgress {
+    /// Bytes done.
     pub done: u64,
-    /// Bytes that there are to deal with, as far as it is known.
+    /// Bytes in total, as far as that is known.
     pub of: u64,
 }
 
 /// A journal that is not as it was written.
 pub(super) struct JournalFlaw {
     pub(super) file: PathBuf,
-    /// Only its end is not whole, as when the process was killed while it wrote.
+    /// Only its end is incomplete, as after a kill during a write.
     pub(super) is_unfinished: bool,
-    /// What is damaged in it.
-    pub(super) stretches: Vec<Stretch>,
+    /// The damaged stretches.
+    pub(super) stretches: Vec<DamagedStretch>,
 }
 
 /// A stretch of a journal that cannot be read.
-pub(super) struct Stretch {
-    /// How many batches are gone with it. Unknown of the end of the last journal, where it is 0.
+pub(super) struct DamagedStretch {
+    /// How many batches are lost with it. At the end of the last journal this is unknown, and 0.
     pub(super) lost: u64,
-    /// What has a higher sequence number was not written before it.
+    /// An entry with a higher sequence number was not written before this stretch.
     pub(super) after: u64,
-    /// The numbers that it may have given to events: after the first, up to the second.
+    /// The range of numbers that it may have given to events: above the first, up to the second.
     pub(super) numbers: (u64, u64),
-    /// Keyspaces and keys that can be made out in it.
+    /// The keyspaces and keys that can still be read.
     pub(super) keys: Vec<(u64, Vec<u8>)>,
-    /// It is one batch, and those are all its keys.
+    /// It is one batch, and `keys` are all its keys.
     pub(super) is_whole: bool,
 }
 
-/// What was written since it was last put into tables, by key and then from new to old.
-type Recent = BTreeMap<(Slice, Reverse<u64>), Option<Slice>>;
+/// The entries of the journals, by key and then from new to old.
+type JournalEntries = BTreeMap<(Slice, Reverse<u64>), Option<Slice>>;
 
 /// All files of a store's engine.
 pub(super) struct Files {
     data: PathBuf,
     trees: BTreeMap<u64, Vec<Vec<Inspected>>>,
-    recent: BTreeMap<u64, Recent>,
+    recent: BTreeMap<u64, JournalEntries>,
     /// The keyspaces' numbers, by name.
     ids: BTreeMap<String, u64>,
-    /// Tables that are not as they were written, with the keyspace's number.
+    /// Damaged tables, with the keyspace's number.
     pub(super) tables: Vec<(u64, PathBuf, Flaw)>,
-    /// Manifests and other small files that are not as they were written, and whether something may be lost
-    /// that nothing else knows of.
+    /// Damaged manifests and other small files, and whether the damage may hide a loss that no other file shows.
     pub(super) manifests: Vec<(PathBuf, bool)>,
     pub(super) journals: Vec<JournalFlaw>,
     /// The number of the last batch in the journals, or in tables if the journals are empty.
     pub(super) last_batch: Option<u64>,
-    /// All that was written from this sequence number on is in the journals; with 0, all that ever was.
+    /// The journals hold everything written from this sequence number on; 0 means everything ever written.
     pub(super) complete_from: Option<u64>,
     /// The sequence number of the last batch in the journals.
     last_seqno: Option<u64>,
-    /// The highest number that the last batch in the journals gave to anything.
+    /// The highest number that the last batch in the journals gave out.
     last_given: u64,
-    /// A stretch was damaged, and no batch with a number has come since.
+    /// No batch with a number has come since the last damaged stretch.
     is_behind_damage: bool,
 }
 
 impl Files {
-    /// Reads everything below a store's data folder. An error is one of the disk, not of what is on it.
-    pub(super) fn read(data: &Path, progress: &mut dyn FnMut(Stage)) -> io::Result<Self> {
+    /// Reads everything below a store's data folder. An error means that the disk failed; damage is no error.
+    pub(super) fn read(data: &Path, progress: &mut dyn FnMut(ByteProgress)) -> io::Result<Self> {
         let mut files = Self {
             data: data.to_owned(),
             trees: BTreeMap::new(),
@@ -111,7 +110,7 @@ impl Files {
             is_behind_damage: false,
         };
         files.manifests = cornerstones(data)?.iter().map(|file| (files.name(file), false)).collect();
-        let mut stage = Stage { done: 0, of: size(data)? };
+        let mut stage = ByteProgress { done: 0, of: size(data)? };
         for (id, folder) in numbered(&data.join("keyspaces"), "")? {
             let tree = tree::read(&folder)?;
             files.manifests.extend(tree.flaw.map(|file| (files.name(&file), id > 0)));
@@ -136,12 +135,12 @@ impl Files {
         Ok(files)
     }
 
-    /// The newest entry of every key of a keyspace that was not removed, in order.
-    pub(super) fn entries(&self, keyspace: &str) -> impl Iterator<Item = io::Result<Entry>> {
+    /// The newest entry of every key of a keyspace, in order, without removed keys.
+    pub(super) fn entries(&self, keyspace: &str) -> impl Iterator<Item = io::Result<RawEntry>> {
         self.newest(keyspace).filter(|entry| entry.as_ref().map_or(true, |entry| entry.value.is_some()))
     }
 
-    /// The newest entry of every key of a keyspace, in order, those that were removed too, as far as it is known.
+    /// The newest known entry of every key of a keyspace, in order, with removed keys.
     pub(super) fn newest(&self, keyspace: &str) -> Merged<'_> {
         let id = self.ids.get(keyspace);
         let runs = id.and_then(|id| self.trees.get(id)).into_iter().flatten();
@@ -154,7 +153,7 @@ impl Files {
         self.ids.iter().find(|(_, known)| **known == id).map(|(name, _)| name.as_str())
     }
 
-    /// How a file is called in a report.
+    /// The path of a file as a report shows it.
     fn name(&self, file: &Path) -> PathBuf {
         let folder = self.data.parent().unwrap_or(&self.data);
         file.strip_prefix(folder).unwrap_or(file).to_owned()
@@ -167,7 +166,7 @@ impl Files {
             match part {
                 Part::Bad { items, is_whole, .. } => {
                     let given = counter(&items, meta, layout::META_SEQUENCE);
-                    stretches.push(Stretch {
+                    stretches.push(DamagedStretch {
                         lost: 0,
                         after: self.last_seqno.unwrap_or(u64::MAX),
                         numbers: (self.last_given, given.unwrap_or(u64::MAX)),
@@ -186,7 +185,7 @@ impl Files {
                     {
                         stretch.lost += match (number, self.last_batch) {
                             (None, _) => 0,
-                            // The journals begin with it, and all that is known is how far the tables go.
+                            // It is the first batch of the journals, and only the end of the tables is known.
                             (Some(number), Some(last)) if number <= last => 1,
                             (Some(number), last) => number.saturating_sub(last.unwrap_or(0) + 1),
                         };
@@ -207,13 +206,13 @@ impl Files {
         Ok(bytes.len() as u64)
     }
 
-    /// Notes how far the journals go with a batch of ours.
+    /// Advances the end of the journals to a batch that our writer numbered.
     fn go_on(&mut self, batch: &journal::Batch<'_>, number: u64, meta: u64) {
         let follows = !self.is_behind_damage && self.last_batch.map(|last| last + 1) == Some(number);
-        // The sequence number of one that is flawed is a guess.
+        // The sequence number of a flawed batch is a guess.
         self.complete_from = match self.complete_from.filter(|_| follows) {
             _ if batch.is_flawed => None,
-            // A copy of a store with one batch has that number too, but nothing in it: the rest went into tables.
+            // A copy of a store with one batch has this number too, but only counters: its entries are in tables.
             None if number == 1 && batch.items.iter().any(|item| item.keyspace != meta) => Some(0),
             None => Some(batch.seqno),
             from => from,
@@ -236,8 +235,8 @@ impl Files {
 
 /// Reads the tables of a keyspace.
 fn inspect(
-    listed: Vec<Vec<Listed>>,
-    mut each: impl FnMut(&Listed, &mut Inspected),
+    listed: Vec<Vec<ListedTable>>,
+    mut each: impl FnMut(&ListedTable, &mut Inspected),
 ) -> io::Result<Vec<Vec<Inspected>>> {
     let mut runs = Vec::new();
     for run in listed {
@@ -252,8 +251,8 @@ fn inspect(
     Ok(runs)
 }
 
-/// The engine's own keyspace says what the others are called. Without it they are taken for those that a new
-/// store makes, in that order.
+/// Reads the names of the keyspaces from the engine's own keyspace. Without it, they get the names and the order of a
+/// new store.
 fn name_keyspaces(own: &[Vec<Inspected>]) -> io::Result<BTreeMap<String, u64>> {
     let mut ids = BTreeMap::new();
     for entry in Merged::new(own.iter().map(Vec::as_slice), std::iter::empty()) {
@@ -270,7 +269,7 @@ fn name_keyspaces(own: &[Vec<Inspected>]) -> io::Result<BTreeMap<String, u64>> {
     Ok(ids)
 }
 
-/// The number of the last batch that went into the tables of the keyspace that keeps count of them.
+/// The number of the last batch in the tables of the `meta` keyspace.
 fn batch_in_tables(meta: &[Vec<Inspected>]) -> io::Result<Option<u64>> {
     for entry in Merged::new(meta.iter().map(Vec::as_slice), std::iter::empty()) {
         let entry = entry?;
@@ -281,7 +280,7 @@ fn batch_in_tables(meta: &[Vec<Inspected>]) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// The number of the keyspace that keeps count of batches, and of the last batch in its tables.
+/// The number of the `meta` keyspace, and of the last batch in its tables.
 pub(super) fn counted(data: &Path) -> io::Result<(u64, Option<u64>)> {
     let tables = |id: u64| {
         let folder = data.join("keyspaces").join(id.to_string());
@@ -291,7 +290,7 @@ pub(super) fn counted(data: &Path) -> io::Result<(u64, Option<u64>)> {
     Ok((meta, batch_in_tables(&tables(meta)?)?))
 }
 
-/// Manifests that are damaged or gone, and listed tables that are gone. Costs no more than reading manifests.
+/// Manifests that are damaged or gone, and listed tables that are gone. Reads only manifests.
 pub(super) fn missing(data: &Path) -> io::Result<Vec<PathBuf>> {
     let mut missing = cornerstones(data)?;
     for (_, folder) in numbered(&data.join("keyspaces"), "")? {
@@ -303,10 +302,10 @@ pub(super) fn missing(data: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Files that are damaged or gone without which the engine takes the others for leftovers.
+/// Damaged or missing files without which the engine takes the other files for leftovers.
 fn cornerstones(data: &Path) -> io::Result<Vec<PathBuf>> {
     let mut wrong = Vec::new();
-    // A store that was never finished has no keyspaces but the engine's own.
+    // An unfinished store has only the engine's own keyspace.
     if numbered(&data.join("keyspaces"), "")?.iter().any(|(id, _)| *id > 0) {
         let (version, own) = (data.join("version"), data.join("keyspaces").join("0").join("current"));
         let is_right = match std::fs::read(&version) {
@@ -320,7 +319,7 @@ fn cornerstones(data: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(wrong)
 }
 
-/// Tables that the engine does not open. Costs no more than it does to the engine.
+/// Tables that the engine refuses to open. Costs no more than opening the store.
 pub(super) fn refused(data: &Path) -> io::Result<Vec<PathBuf>> {
     let mut refused = Vec::new();
     for (_, folder) in numbered(&data.join("keyspaces"), "")? {
@@ -330,18 +329,18 @@ pub(super) fn refused(data: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(refused)
 }
 
-/// The number that our writer gave to a batch; the engine's own have none.
-pub(super) fn batch_number(items: &[journal::Item<'_>], meta: u64) -> Option<u64> {
+/// The number that our writer gave to a batch; batches of the engine itself have none.
+pub(super) fn batch_number(items: &[journal::JournalItem<'_>], meta: u64) -> Option<u64> {
     counter(items, meta, layout::META_BATCH)
 }
 
-/// What a batch sets a counter to.
-fn counter(items: &[journal::Item<'_>], meta: u64, name: &[u8]) -> Option<u64> {
+/// The value that a batch gives to a counter.
+fn counter(items: &[journal::JournalItem<'_>], meta: u64, name: &[u8]) -> Option<u64> {
     let item = items.iter().rfind(|item| item.keyspace == meta && item.key == name)?;
     layout::read_u64(&item.value().ok()??, 0)
 }
 
-/// What is in a folder and has a number for a name, with an ending; in order.
+/// The entries of a folder that are named by a number and an ending, in order.
 pub(super) fn numbered(folder: &Path, ending: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,

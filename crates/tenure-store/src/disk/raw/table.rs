@@ -1,8 +1,8 @@
 //! Reads one of the engine's table files, as far as it can be read.
 //!
-//! A table is a row of blocks, each under a checksum of its own, with an index, a filter and some figures behind
-//! them. A table whose checksum fits is read as it is. In any other, every block is looked at by itself: good
-//! ones make stretches, and what is between two stretches is a gap. Nothing of the index is needed for that.
+//! A table is a sequence of blocks, each with a checksum of its own, followed by an index, a filter and metadata. A
+//! table whose checksum fits is read as a whole. In any other table every block is checked by itself: adjacent good
+//! blocks make a stretch, and between two stretches is a gap. This needs no index.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,47 +17,47 @@ use lsm_tree::{Cache, Checksum, Table};
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Entry;
+use super::RawEntry;
 
-/// What a block begins with.
+/// The first bytes of a block.
 const MAGIC: &[u8] = b"LSM\x03";
 
-/// A table as its keyspace's manifest knows it.
+/// A table as the manifest of its keyspace lists it.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedTable {
     pub(super) path: PathBuf,
-    /// Of the whole file; unknown if there is no manifest.
+    /// The checksum of the whole file; `None` without a manifest.
     pub(super) checksum: Option<u128>,
-    /// What is added to the sequence numbers inside.
+    /// The number to add to the sequence numbers inside.
     pub(super) base_seqno: u64,
 }
 
 /// Where keys may be missing.
 #[derive(Clone, Debug)]
 pub(in crate::disk) struct Gap {
-    /// The last key before it.
+    /// The last known key before it.
     pub(in crate::disk) after: Option<Slice>,
-    /// The first key behind it.
+    /// The first known key after it.
     pub(in crate::disk) before: Option<Slice>,
-    /// What was written later than this is not in it.
+    /// The highest sequence number that the gap can hold.
     pub(in crate::disk) seqno: u64,
 }
 
-/// What is wrong with a table.
+/// The damage of a table.
 #[derive(Clone, Debug)]
 pub(in crate::disk) struct Flaw {
-    /// The engine opens no store that has it.
+    /// The engine refuses to open a store with this table.
     pub(in crate::disk) is_refused: bool,
     pub(in crate::disk) gaps: Vec<Gap>,
-    /// How many entries are missing, if that can be told.
+    /// How many entries are missing, if that is known.
     pub(in crate::disk) lost: Option<u64>,
-    /// What has a lower sequence number is not in it, if that can be told.
+    /// The lowest sequence number in the table, if that is known.
     pub(in crate::disk) lowest_seqno: Option<u64>,
 }
 
-/// A table that was looked at.
+/// A table with its good stretches and its damage.
 pub(super) struct Inspected {
-    stretches: Vec<Stretch>,
+    stretches: Vec<BlockStretch>,
     compression: CompressionType,
     base_seqno: u64,
     pub(super) bytes: u64,
@@ -66,18 +66,18 @@ pub(super) struct Inspected {
     pub(super) flaw: Option<Flaw>,
 }
 
-/// Blocks that lie together, at the beginning of a file.
-struct Stretch {
-    file: Stored,
+/// Adjacent good blocks, at the beginning of a file.
+struct BlockStretch {
+    file: StretchFile,
     blocks: usize,
 }
 
-enum Stored {
+enum StretchFile {
     Itself(PathBuf),
     Copied(NamedTempFile),
 }
 
-impl Stored {
+impl StretchFile {
     fn path(&self) -> &Path {
         match self {
             Self::Itself(path) => path,
@@ -87,15 +87,15 @@ impl Stored {
 }
 
 impl Inspected {
-    /// Its entries, in order. What cannot be read was left out before.
-    pub(super) fn entries(&self) -> impl Iterator<Item = io::Result<Entry>> + '_ {
+    /// The readable entries, in order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = io::Result<RawEntry>> + '_ {
         self.stretches.iter().flat_map(move |stretch| scan(stretch, self.compression, self.base_seqno))
     }
 }
 
-type Entries = Box<dyn Iterator<Item = io::Result<Entry>>>;
+type Entries = Box<dyn Iterator<Item = io::Result<RawEntry>>>;
 
-fn scan(stretch: &Stretch, compression: CompressionType, base_seqno: u64) -> Entries {
+fn scan(stretch: &BlockStretch, compression: CompressionType, base_seqno: u64) -> Entries {
     if stretch.blocks == 0 {
         return Box::new(std::iter::empty());
     }
@@ -103,14 +103,14 @@ fn scan(stretch: &Stretch, compression: CompressionType, base_seqno: u64) -> Ent
         Ok(scanner) => Box::new(scanner.map(|item| {
             let item = item.map_err(io::Error::other)?;
             let value = (!item.is_tombstone()).then_some(item.value);
-            Ok(Entry { key: item.key.user_key, seqno: item.key.seqno, value })
+            Ok(RawEntry { key: item.key.user_key, seqno: item.key.seqno, value })
         })),
         Err(error) => Box::new(std::iter::once(Err(io::Error::other(error)))),
     }
 }
 
-/// What the engine knows of a table that it can open.
-struct Known {
+/// The metadata of a table that the engine can open.
+struct TableMetadata {
     blocks: usize,
     entries: u64,
     compression: CompressionType,
@@ -119,13 +119,13 @@ struct Known {
 }
 
 /// Whether the engine opens it.
-pub(super) fn is_accepted(listed: &Listed) -> bool {
+pub(super) fn is_accepted(listed: &ListedTable) -> bool {
     open(listed).is_some()
 }
 
 /// Opens a table as the engine would.
-fn open(listed: &Listed) -> Option<Known> {
-    // The engine panics over figures that make no sense, so they are not shown to it unless their checksum fits.
+fn open(listed: &ListedTable) -> Option<TableMetadata> {
+    // The engine panics on invalid metadata, so check the checksum of the metadata before the engine reads it.
     let file = File::open(&listed.path).ok()?;
     let archive = sfa::Reader::new(&listed.path).ok()?;
     let figures = archive.toc().section(b"meta")?;
@@ -137,7 +137,7 @@ fn open(listed: &Listed) -> Option<Known> {
     let checksum = Checksum::from_raw(0);
     let table =
         Table::recover(listed.path.clone(), checksum, listed.base_seqno, 0, cache, None, true, true).ok()?;
-    Some(Known {
+    Some(TableMetadata {
         blocks: usize::try_from(table.metadata.data_block_count).ok()?,
         entries: table.metadata.item_count,
         compression: table.metadata.data_block_compression,
@@ -146,8 +146,8 @@ fn open(listed: &Listed) -> Option<Known> {
     })
 }
 
-/// Looks at a table. An error is one of the disk, not of what is on it.
-pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
+/// Checks a table. An error means that the disk failed; damage is no error.
+pub(super) fn inspect(listed: &ListedTable) -> io::Result<Inspected> {
     let bytes = match std::fs::read(&listed.path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(missing(listed)),
@@ -165,8 +165,8 @@ pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
     if let Some(known) = &known
         && listed.checksum == Some(xxh3_128(&bytes))
     {
-        let file = Stored::Itself(listed.path.clone());
-        inspected.stretches.push(Stretch { file, blocks: known.blocks });
+        let file = StretchFile::Itself(listed.path.clone());
+        inspected.stretches.push(BlockStretch { file, blocks: known.blocks });
         return Ok(inspected);
     }
     let (rows, compression) = good_rows(&bytes);
@@ -175,14 +175,14 @@ pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
     }
     for row in &rows {
         let file = match row.from {
-            0 => Stored::Itself(listed.path.clone()),
+            0 => StretchFile::Itself(listed.path.clone()),
             from => {
                 let mut file = NamedTempFile::new()?;
                 file.write_all(&bytes[from..row.to])?;
-                Stored::Copied(file)
+                StretchFile::Copied(file)
             }
         };
-        inspected.stretches.push(Stretch { file, blocks: row.blocks });
+        inspected.stretches.push(BlockStretch { file, blocks: row.blocks });
     }
     let seqno = inspected.highest_seqno.unwrap_or(u64::MAX);
     let (gaps, count) = gaps(&inspected, &rows, data_end(&listed.path), seqno)?;
@@ -191,7 +191,7 @@ pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
     } else {
         known.as_ref().map(|known| known.entries.saturating_sub(count))
     };
-    // Without a manifest there is no checksum to compare with, but every block has its own.
+    // Without a manifest there is no checksum of the file, but every block has its own.
     if !(gaps.is_empty() && known.is_some() && listed.checksum.is_none()) {
         let lowest_seqno = known.as_ref().and_then(|known| known.lowest_seqno);
         inspected.flaw = Some(Flaw { is_refused: known.is_none(), gaps, lost, lowest_seqno });
@@ -199,7 +199,7 @@ pub(super) fn inspect(listed: &Listed) -> io::Result<Inspected> {
     Ok(inspected)
 }
 
-fn missing(listed: &Listed) -> Inspected {
+fn missing(listed: &ListedTable) -> Inspected {
     let gap = Gap { after: None, before: None, seqno: u64::MAX };
     Inspected {
         stretches: Vec::new(),
@@ -211,17 +211,17 @@ fn missing(listed: &Listed) -> Inspected {
     }
 }
 
-/// Where the data blocks end, if the table of contents can be read.
+/// The offset at which the data blocks end, if the table of contents can be read.
 fn data_end(path: &Path) -> Option<u64> {
     let archive = sfa::Reader::new(path).ok()?;
     let data = archive.toc().section(b"data")?;
     Some(data.pos() + data.len())
 }
 
-/// Reads what is there, to tell where something is not. Also says how many entries were read.
+/// Reads the good blocks to find the keys around each gap. Also returns the number of entries.
 fn gaps(
     inspected: &Inspected,
-    rows: &[Row],
+    rows: &[BlockRow],
     data_end: Option<u64>,
     seqno: u64,
 ) -> io::Result<(Vec<Gap>, u64)> {
@@ -244,16 +244,16 @@ fn gaps(
     Ok((gaps, count))
 }
 
-/// A row of good data blocks in a file.
-struct Row {
+/// A row of adjacent good data blocks in a file.
+struct BlockRow {
     from: usize,
     to: usize,
     blocks: usize,
 }
 
-/// Finds the good data blocks, and how they are compressed.
-fn good_rows(bytes: &[u8]) -> (Vec<Row>, CompressionType) {
-    let mut rows: Vec<Row> = Vec::new();
+/// Finds the good data blocks and their compression.
+fn good_rows(bytes: &[u8]) -> (Vec<BlockRow>, CompressionType) {
+    let mut rows: Vec<BlockRow> = Vec::new();
     let mut compression = CompressionType::None;
     let mut at = 0;
     while let Some(found) = memchr::memmem::find(&bytes[at..], MAGIC) {
@@ -265,7 +265,7 @@ fn good_rows(bytes: &[u8]) -> (Vec<Row>, CompressionType) {
         let begin = from + Header::serialized_len();
         let to = begin + header.data_length as usize;
         let is_good = bytes.get(begin..to).is_some_and(|data| xxh3_128(data) == header.checksum.into_u128());
-        // The head is under a checksum of its own, so the length in it can be trusted.
+        // The header has a checksum of its own, so its length can be trusted.
         at = to.min(bytes.len());
         if !is_good || header.block_type != BlockType::Data {
             continue;
@@ -275,7 +275,7 @@ fn good_rows(bytes: &[u8]) -> (Vec<Row>, CompressionType) {
         }
         match rows.last_mut() {
             Some(row) if row.to == from => (row.to, row.blocks) = (to, row.blocks + 1),
-            _ => rows.push(Row { from, to, blocks: 1 }),
+            _ => rows.push(BlockRow { from, to, blocks: 1 }),
         }
     }
     (rows, compression)

@@ -1,8 +1,8 @@
 //! A connection that carries a whole session, from its first message to the end of the session.
 //!
-//! When the connection breaks, the session waits for its client a while and is then ended; requests in flight go on
-//! meanwhile. A client that says goodbye ends it at once. When the server stops, requests in flight get their answers,
-//! the connection is closed, and the session waits in the store.
+//! When the connection breaks, the session waits a while for its client and is then deleted; requests in flight go on
+//! meanwhile. A client that closes the connection properly ends the session at once. When the server stops, requests in
+//! flight get their answers, the connection is closed, and the session waits in the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,41 +14,41 @@ use tenure_session::{Session, SessionId, Sessions};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::duplex::{Connection, Cursor, Input, Manner, Outgoing, Tasks};
+use crate::duplex::{Cursor, DuplexConnection, DuplexSettings, Input, Outgoing, Tasks};
 use crate::http::doors::keeper::Doorkeeper;
 use crate::http::doors::presence::{Lease, Presence};
 
-/// For how long it is remembered how far a client got, where sessions wait as long as any.
-const KEEP_COUNT: Duration = Duration::from_secs(30 * 60);
+/// How long the cursor of a client is kept when `linger` is not set.
+const CURSOR_KEPT: Duration = Duration::from_secs(30 * 60);
 
-/// How long the store may take to note the end of a session.
-const BURIAL: Duration = Duration::from_secs(5);
+/// How long the store may take to delete a session.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a client may take to open a session.
-const PATIENCE: Duration = Duration::from_secs(60);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the client gets to read the last messages of a session that is over.
+/// How long the client may take to read the last messages of a session that is over.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A connection that is about to talk.
-pub(super) struct Talking {
+/// A connection with its session, ready to run.
+pub(super) struct DoorConnection {
     keeper: Doorkeeper,
     sessions: Sessions,
-    manner: Manner,
+    settings: DuplexSettings,
     presence: Presence,
     tasks: Tasks,
-    /// The session to go on with, and from where.
+    /// The session to resume, and the cursor to resume it from.
     resumed: Option<(Arc<Session>, Option<Cursor>)>,
 }
 
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
-    /// The client said goodbye.
-    Goodbye,
-    /// The connection broke, or nobody reads what is written.
+pub(super) enum DoorEnd {
+    /// The client closed it properly.
+    Closed,
+    /// The connection broke, or the client does not read.
     Broken,
-    /// The session was ended by somebody else.
+    /// Something other than this connection ended the session.
     SessionOver,
     /// Another connection has taken the session over.
     Replaced,
@@ -58,42 +58,49 @@ pub(super) enum End {
     Silent,
 }
 
-/// How a connection ended, told to the one who writes.
+/// Tells the writer why the connection ends.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Farewell(Arc<AtomicU8>);
+pub(super) struct EndSignal(Arc<AtomicU8>);
 
-impl Farewell {
-    fn set(&self, end: End) {
+impl EndSignal {
+    fn set(&self, end: DoorEnd) {
         self.0.store(end as u8, Ordering::Release);
     }
 
-    pub(super) fn get(&self) -> End {
-        let ends = [End::Goodbye, End::Broken, End::SessionOver, End::Replaced, End::Stopped, End::Silent];
-        ends.into_iter().find(|end| *end as u8 == self.0.load(Ordering::Acquire)).unwrap_or(End::Goodbye)
+    pub(super) fn get(&self) -> DoorEnd {
+        let ends = [
+            DoorEnd::Closed,
+            DoorEnd::Broken,
+            DoorEnd::SessionOver,
+            DoorEnd::Replaced,
+            DoorEnd::Stopped,
+            DoorEnd::Silent,
+        ];
+        ends.into_iter().find(|end| *end as u8 == self.0.load(Ordering::Acquire)).unwrap_or(DoorEnd::Closed)
     }
 }
 
-/// Input that knows whether its end was meant.
-pub(super) trait Parting: Input {
-    /// Whether the client said goodbye.
-    fn said_goodbye(&self) -> bool;
+/// An input that knows whether the client closed it properly.
+pub(super) trait ClosableInput: Input {
+    /// Whether the client closed the connection properly.
+    fn was_closed(&self) -> bool;
 
-    /// Everything was said; lets the client say goodbye.
+    /// Everything was written; waits until the client has closed its side.
     fn finish(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Which session a client names.
+/// The session that a client wants to come back to.
 pub(super) struct Claim {
     pub(super) id: SessionId,
     pub(super) cursor: Option<Cursor>,
     pub(super) lease: Lease,
 }
 
-impl Talking {
-    /// Gets ready to talk: in a new session, or in the one that is claimed.
+impl DoorConnection {
+    /// Prepares a connection: with a new session, or with the claimed one.
     ///
     /// # Errors
-    /// When the claimed session is not the caller's, or over.
+    /// When the claimed session is over, or belongs to another caller.
     pub(super) async fn prepare(
         keeper: &Doorkeeper,
         sessions: &Sessions,
@@ -110,24 +117,24 @@ impl Talking {
             }
         };
         let (presence, left_at) = keeper.presences().enter(id.key(), lease).await;
-        // What the client says of itself is better than what we think of it.
+        // The client's own cursor is more exact than the one that the old connection left.
         let resumed = resumed.map(|(session, cursor)| (session, cursor.or(left_at)));
-        // Clients at these doors wait on the connection that they asked on.
+        // Clients at these doors wait for an answer on the same connection.
         let caller = Caller { collect: Collect::Here, ..caller };
-        let manner = Manner { caller, max_bytes, returns: Some(id) };
+        let settings = DuplexSettings { caller, max_bytes, returns: Some(id) };
         let tasks = Tasks::default();
         if resumed.is_some() {
             tasks.opened.cancel();
         }
-        Ok(Self { keeper: keeper.clone(), sessions: sessions.clone(), manner, presence, tasks, resumed })
+        Ok(Self { keeper: keeper.clone(), sessions: sessions.clone(), settings, presence, tasks, resumed })
     }
 
     /// The id of the session, for its owner.
     pub(super) fn id(&self) -> SessionId {
-        self.manner.returns.expect("a talk has a session that can be come back to")
+        self.settings.returns.expect("`prepare` sets the id")
     }
 
-    /// Cancelled when the session is there.
+    /// Cancelled when the session is open.
     pub(super) fn opened(&self) -> CancellationToken {
         self.tasks.opened.clone()
     }
@@ -137,31 +144,32 @@ impl Talking {
         self.presence.lease == Lease::Own
     }
 
-    /// Where the one who writes begins to count.
+    /// The cursor that the writer starts from.
     pub(super) fn cursor(&self) -> Cursor {
         self.resumed.as_ref().and_then(|(_, cursor)| cursor.clone()).unwrap_or_default()
     }
 
-    /// Talks until the connection ends, and sees to the session after it. `written` ends with the one who writes, and
-    /// says how far the client got.
+    /// Serves until the connection ends, then keeps or deletes the session. `written` resolves when the writer has
+    /// ended, with the client's cursor.
     ///
     /// # Cancel safety
     /// Dropping it drops the connection; the session is left to expire.
     pub(super) async fn run(
         mut self,
-        mut input: impl Parting,
+        mut input: impl ClosableInput,
         output: mpsc::Sender<Outgoing>,
-        farewell: Farewell,
+        end_signal: EndSignal,
         written: impl Future<Output = Cursor>,
     ) {
         let stop = self.keeper.stopping().clone();
         let tasks = self.tasks.clone();
         let mut connection =
-            Connection::new(self.sessions.clone(), output.clone(), self.manner.clone(), stop.clone());
+            DuplexConnection::new(self.sessions.clone(), output.clone(), self.settings.clone(), stop.clone());
         connection.tasks = tasks.clone();
         let _kill_on_drop = tasks.kill.clone().drop_guard();
         if let Some((session, cursor)) = self.resumed.take() {
-            // It waits for room in the queue; whoever has reason not to is heard right below.
+            // The resume waits for room in the output queue. If the connection has to end meanwhile, the `select!`
+            // below finds the reason.
             tokio::select! {
                 () = connection.resume(session, cursor.as_ref()) => {}
                 () = output.closed() => {}
@@ -171,21 +179,21 @@ impl Talking {
         }
         let mut reading = Box::pin(connection.read(&mut input));
         let silent = async {
-            if tokio::time::timeout(PATIENCE, tasks.opened.cancelled()).await.is_ok() {
+            if tokio::time::timeout(OPEN_TIMEOUT, tasks.opened.cancelled()).await.is_ok() {
                 std::future::pending::<()>().await;
             }
         };
         let end = tokio::select! {
             () = &mut reading => None,
-            () = output.closed() => Some(End::Broken),
-            () = tasks.over.cancelled() => Some(End::SessionOver),
-            () = self.presence.replaced.cancelled() => Some(End::Replaced),
-            () = stop.cancelled() => Some(End::Stopped),
-            () = silent => Some(End::Silent),
+            () = output.closed() => Some(DoorEnd::Broken),
+            () = tasks.over.cancelled() => Some(DoorEnd::SessionOver),
+            () = self.presence.replaced.cancelled() => Some(DoorEnd::Replaced),
+            () = stop.cancelled() => Some(DoorEnd::Stopped),
+            () = silent => Some(DoorEnd::Silent),
         };
-        if end == Some(End::Stopped) {
-            // The client may still answer what it is asked and withdraw what it asked; what it asks anew is refused.
-            // Everything in flight ends when the sessions do.
+        if end == Some(DoorEnd::Stopped) {
+            // The client may still answer questions and cancel its requests; new requests are refused. Requests in
+            // flight end when the sessions do.
             tasks.leaving.cancel();
             tasks.running.close();
             tokio::select! {
@@ -195,11 +203,11 @@ impl Talking {
             }
         }
         drop(reading);
-        let end = end.unwrap_or(if input.said_goodbye() { End::Goodbye } else { End::Broken });
-        tracing::debug!(?end, "a talk ends");
-        farewell.set(end);
-        if end == End::SessionOver {
-            // All was answered with the session's end.
+        let end = end.unwrap_or(if input.was_closed() { DoorEnd::Closed } else { DoorEnd::Broken });
+        tracing::debug!(?end, "a door connection ends");
+        end_signal.set(end);
+        if end == DoorEnd::SessionOver {
+            // The end of the session has answered all its requests; let the answers be queued.
             tasks.running.close();
             drop(tokio::time::timeout(LAST_WORDS, tasks.running.wait()).await);
         }
@@ -208,50 +216,52 @@ impl Talking {
         tasks.kill.cancel();
         tasks.running.close();
         tasks.running.wait().await;
-        // With the last sender the one who writes comes to his end.
+        // Dropping the last sender ends the writer.
         drop((connection, output));
         let cursor = written.await;
-        if end != End::Broken {
+        if end != DoorEnd::Broken {
             input.finish().await;
         }
         drop(input);
         self.presence.let_go(cursor);
-        self.afterwards(end, session, &stop).await;
+        self.settle_session(end, session, &stop).await;
     }
 
-    /// What becomes of the session.
-    async fn afterwards(self, end: End, session: Option<Arc<Session>>, stop: &CancellationToken) {
+    /// Keeps or deletes the session after the connection has ended.
+    async fn settle_session(self, end: DoorEnd, session: Option<Arc<Session>>, stop: &CancellationToken) {
         let Some(session) = session else { return };
-        if matches!(end, End::Stopped | End::SessionOver | End::Replaced) {
+        if matches!(end, DoorEnd::Stopped | DoorEnd::SessionOver | DoorEnd::Replaced) {
             return;
         }
-        // Not held meanwhile, so that it may go dormant.
+        // Dropped before the wait, so that the session may go dormant.
         let id = *session.id();
         drop(session);
         let linger = self.keeper.doors().linger;
-        if end == End::Broken {
-            // How far the client got is known as long as this waits, also if the session is not ours to end.
+        if end == DoorEnd::Broken {
+            // The cursor is kept as long as this waits, so it also waits for a session that it must not delete.
             tokio::select! {
-                () = tokio::time::sleep(linger.unwrap_or(KEEP_COUNT)) => {}
+                () = tokio::time::sleep(linger.unwrap_or(CURSOR_KEPT)) => {}
                 () = self.presence.replaced.cancelled() => return,
                 () = stop.cancelled() => return,
             }
         }
-        let is_ours = self.presence.lease != Lease::Guest && (end != End::Broken || linger.is_some());
-        if is_ours {
-            self.bury(&id).await;
+        let may_delete = self.presence.lease != Lease::Guest && (end != DoorEnd::Broken || linger.is_some());
+        if may_delete {
+            self.delete_session(&id).await;
         }
     }
 
-    /// The client does not come back.
-    async fn bury(self, id: &SessionId) {
-        let Self { sessions, presence, manner, .. } = self;
+    /// Deletes the session, because its client does not come back.
+    async fn delete_session(self, id: &SessionId) {
+        let Self { sessions, presence, settings, .. } = self;
         if !presence.leave() {
             return;
         }
         let label = id.key().label();
-        match tokio::time::timeout(BURIAL, sessions.delete(id, &manner.caller.principal)).await {
-            Ok(Ok(())) => tracing::debug!(session = label, "ended: its client is gone"),
+        match tokio::time::timeout(DELETE_TIMEOUT, sessions.delete(id, &settings.caller.principal)).await {
+            Ok(Ok(())) => {
+                tracing::debug!(session = label, "the session was deleted, because its client is gone")
+            }
             Ok(Err(error)) if matches!(error.kind(), Kind::Gone | Kind::NotFound) => {}
             Ok(Err(error)) => tracing::warn!(session = label, %error, "the session is left to expire"),
             Err(_) => tracing::warn!(session = label, "the session is left to expire"),

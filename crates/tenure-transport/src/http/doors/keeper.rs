@@ -1,4 +1,4 @@
-//! The doorkeeper: which door a path leads to, and who is inside.
+//! The doorkeeper: finds the door for a path, answers requests there, and tracks the connections that carry a session.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -14,13 +14,13 @@ use tokio_util::task::TaskTracker;
 
 use super::Doors;
 use super::presence::Presences;
-use crate::duplex::Line;
-use crate::http::answer::Manner;
+use crate::duplex::InputMessage;
+use crate::http::answer::AnswerFormat;
 use crate::http::body::Body;
 use crate::http::cors;
 use crate::http::endpoint::{Endpoint, Remote};
 use crate::http::reject::reject_method;
-use crate::permits::Place;
+use crate::permits::ConnectionPermit;
 
 /// A door that is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,46 +32,47 @@ pub(in crate::http) enum Door {
     WebSocket,
 }
 
-/// What a connection holds of the server's bound on connections; a socket takes it along.
+/// The permit of a connection, shared with the WebSocket that the connection may become.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat(#[expect(dead_code, reason = "held, not read")] Arc<Place>);
+pub(crate) struct SharedPermit(#[expect(dead_code, reason = "held, not read")] Arc<ConnectionPermit>);
 
-impl Seat {
-    pub(crate) fn new(place: Place) -> Self {
-        Self(Arc::new(place))
+impl SharedPermit {
+    pub(crate) fn new(permit: ConnectionPermit) -> Self {
+        Self(Arc::new(permit))
     }
 }
 
-/// Keeps the doors. Cheap to clone.
+/// Serves the doors. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Doorkeeper(Arc<Inner>);
+pub(crate) struct Doorkeeper(Arc<DoorkeeperState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct DoorkeeperState {
     doors: Doors,
     posts: Posts,
     presences: Arc<Presences>,
     tasks: TaskTracker,
-    /// The server is told to stop.
+    /// Asks all connections to finish.
     stop: CancellationToken,
-    /// All talks are dropped.
+    /// Drops all connections.
     kill: CancellationToken,
 }
 
-/// Where the messages go that are posted for a stream of `/sse`, by the secret name in the URL. The name says nothing
-/// of the session and dies with the stream.
+/// The open streams of `/sse`, by the secret name in the URL that their messages are posted to. The name reveals
+/// nothing about the session, and ends with the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Posts(Arc<Mutex<HashMap<SessionId, Post>>>);
 
+/// Where the messages for one stream go, and who may post them.
 #[derive(Clone, Debug)]
 pub(super) struct Post {
-    pub(super) input: mpsc::Sender<Line>,
+    pub(super) input: mpsc::Sender<InputMessage>,
     pub(super) owner: Principal,
 }
 
 impl Doorkeeper {
     pub(crate) fn new(doors: Doors) -> Self {
-        Self(Arc::new(Inner { doors, ..Inner::default() }))
+        Self(Arc::new(DoorkeeperState { doors, ..DoorkeeperState::default() }))
     }
 
     /// The door that a path leads to, if it is open.
@@ -88,7 +89,7 @@ impl Doorkeeper {
         open.then_some(door)
     }
 
-    /// Whether a request may take its connection along.
+    /// Whether a request for this path may upgrade its connection to a WebSocket.
     pub(crate) fn may_upgrade(&self, path: &str) -> bool {
         self.at(path) == Some(Door::WebSocket)
     }
@@ -116,9 +117,9 @@ impl Doorkeeper {
         };
         let doors = &self.0.doors;
         let response = match (door, &parts.method) {
-            (Door::Rpc, &Method::POST) => endpoint.post(&parts, body, remote, Manner::Json).await,
+            (Door::Rpc, &Method::POST) => endpoint.post(&parts, body, remote, AnswerFormat::Json).await,
             (Door::Sse, &Method::POST) if doors.post_sse => {
-                endpoint.post(&parts, body, remote, Manner::Done).await
+                endpoint.post(&parts, body, remote, AnswerFormat::Done).await
             }
             (Door::Sse, &Method::GET) if doors.sse => self.open_stream(endpoint, &parts, remote).await,
             (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body, remote).await,
@@ -131,7 +132,7 @@ impl Doorkeeper {
         cors::readable(response, page)
     }
 
-    /// The methods that there are at a door.
+    /// The HTTP methods that a door allows.
     fn methods(&self, door: Door) -> &'static str {
         let doors = &self.0.doors;
         match door {
@@ -161,29 +162,29 @@ impl Doorkeeper {
         &self.0.stop
     }
 
-    /// Starts a talk. Shutdown waits for it.
-    pub(super) fn spawn(&self, talk: impl Future<Output = ()> + Send + 'static) {
+    /// Spawns the task of a connection. Shutdown waits for it.
+    pub(super) fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
         let kill = self.0.kill.clone();
-        self.0.tasks.spawn(async move { kill.run_until_cancelled(talk).await });
+        self.0.tasks.spawn(async move { kill.run_until_cancelled(connection).await });
     }
 
-    /// Asks all who talk to finish.
+    /// Asks all connections to finish.
     pub(crate) fn stop(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
     }
 
-    /// Waits until nobody is inside.
+    /// Waits until all connections have ended.
     pub(crate) async fn left(&self) {
         self.0.tasks.wait().await;
     }
 
-    /// Drops those who are still inside.
+    /// Drops the connections that are still open.
     pub(crate) fn kill(&self) {
         self.0.kill.cancel();
     }
 
-    /// Whether new talks may begin.
+    /// Checks that new connections may begin.
     pub(super) fn check_open(&self, endpoint: &Endpoint) -> Result<(), Error> {
         if self.0.stop.is_cancelled() || !endpoint.sessions().is_ready() {
             return Err(Error::new(Reason::Draining, "The server is shutting down; try again later"));
@@ -193,14 +194,14 @@ impl Doorkeeper {
 }
 
 impl Posts {
-    /// Makes a place to post to, until the returned guard is dropped.
+    /// Opens an address to post to, until the returned guard is dropped.
     pub(super) fn open(&self, post: Post) -> OpenPost {
         let name = SessionId::random();
         self.all().insert(name, post);
         OpenPost { posts: self.clone(), name }
     }
 
-    /// The place of this name, if it is this caller's.
+    /// The address of this name, if this caller owns it.
     pub(super) fn find(&self, name: &SessionId, caller: &Principal) -> Option<Post> {
         self.all().get(name).filter(|post| post.owner == *caller).cloned()
     }
@@ -210,7 +211,7 @@ impl Posts {
     }
 }
 
-/// A place to post to.
+/// An address to post to, open until this is dropped.
 #[derive(Debug)]
 pub(super) struct OpenPost {
     posts: Posts,

@@ -1,23 +1,25 @@
-//! Other doors to the same sessions, for clients that do not speak Streamable HTTP. All are closed unless configured.
+//! The doors: other paths to the same sessions, for clients that do not speak Streamable HTTP. All are closed unless
+//! configured.
 //!
-//! Every door checks Host and Origin as `/mcp` does and serves the same sessions within the same limits. Two kinds:
-//! `/rpc`, POST `/sse` and `/mcp/sse` are `/mcp` with another shape of answer; GET `/sse` (with `/messages`) and `/ws`
-//! carry a whole session over one connection, which is a `connection`.
+//! Every door checks Host and Origin as `/mcp` does and serves the same sessions within the same limits. There are
+//! two kinds: `/rpc`, POST `/sse` and `/mcp/sse` are `/mcp` with another format of the answer; GET `/sse` (with
+//! `/messages`) and `/ws` carry a whole session over one connection.
 //!
-//! Read in this order: `keeper` (which door, and who is inside), `connection` (a connection from its beginning to the end of
-//! its session), `presence` (who talks in which session), `sse` and `socket` (the two ways to talk), `frames` (out).
+//! Read in this order: `keeper` (the paths, and the open connections), `connection` (a connection from its beginning to
+//! the end of its session), `presence` (which connection serves a session), `sse` and `socket` (the two transports),
+//! `frames` (writes to a socket).
 
-mod connection;
-mod frames;
 mod keeper;
+mod connection;
 mod presence;
-mod socket;
 mod sse;
+mod socket;
+mod frames;
 
 use std::time::Duration;
 
-pub(crate) use keeper::{Doorkeeper, Seat};
-pub(super) use sse::Talk;
+pub(crate) use keeper::{Doorkeeper, SharedPermit};
+pub(super) use sse::DoorStream;
 
 /// Which doors are open.
 #[derive(Clone, Debug)]
@@ -32,8 +34,8 @@ pub struct Doors {
     pub mcp_sse: bool,
     /// `/ws`: a session over a WebSocket.
     pub websocket: bool,
-    /// How long a session of `/sse` or `/ws` waits for its client when the connection broke; with none, as long as
-    /// any session waits.
+    /// How long a session of `/sse` or `/ws` waits for its client after the connection broke; with `None`, as long as
+    /// any other session.
     pub linger: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Who talks in which session, so that a client that comes back takes the place of its old connection.
+//! Knows which connection serves each session, so that a client that comes back replaces its old connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,15 +9,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::duplex::Cursor;
 
-/// How long an old connection may take to let go.
+/// How long an old connection may take to release its session.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
-/// All who talk, or talked and may come back.
+/// The sessions of all connections that are open, or whose client may come back.
 #[derive(Debug, Default)]
-pub(super) struct Presences(Mutex<Inside>);
+pub(super) struct Presences(Mutex<PresenceTable>);
 
 #[derive(Debug, Default)]
-struct Inside {
+struct PresenceTable {
     next: u64,
     present: HashMap<SessionKey, Present>,
 }
@@ -27,12 +27,12 @@ struct Present {
     number: u64,
     replaced: CancellationToken,
     let_go: CancellationToken,
-    /// How far its client got, once that is known to be all.
+    /// Final cursor of the client, set when the connection has ended.
     cursor: Option<Cursor>,
     lease: Lease,
 }
 
-/// Whose the session is.
+/// Whether the session belongs to the door.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lease {
     /// It began at this door and ends with its client.
@@ -41,32 +41,32 @@ pub(super) enum Lease {
     Guest,
 }
 
-/// One connection's place in a session.
+/// The right of one connection to serve a session.
 #[derive(Debug)]
 pub(super) struct Presence {
     presences: Arc<Presences>,
     key: SessionKey,
     number: u64,
-    /// Another connection has taken the place.
+    /// Cancelled when another connection has taken the session over.
     pub(super) replaced: CancellationToken,
     pub(super) lease: Lease,
     let_go: Option<DropGuard>,
 }
 
 impl Presences {
-    /// Takes the place in a session and waits until whoever had it has let go. Returns how far that one's client got.
+    /// Takes a session over, and waits until the connection before has released it. Returns the cursor that it left.
     pub(super) async fn enter(self: &Arc<Self>, key: SessionKey, lease: Lease) -> (Presence, Option<Cursor>) {
         let let_go = CancellationToken::new();
         let (presence, before) = {
-            let mut inside = self.inside();
-            inside.next += 1;
-            let number = inside.next;
+            let mut table = self.table();
+            table.next += 1;
+            let number = table.next;
             let replaced = CancellationToken::new();
-            // Whoever comes back has what the one before had.
-            let lease = inside.present.get(&key).map_or(lease, |before| before.lease);
+            // A client that comes back has the same lease as before.
+            let lease = table.present.get(&key).map_or(lease, |before| before.lease);
             let present =
                 Present { number, replaced: replaced.clone(), let_go: let_go.clone(), cursor: None, lease };
-            let before = inside.present.insert(key, present);
+            let before = table.present.insert(key, present);
             let presences = Arc::clone(self);
             let let_go = Some(let_go.drop_guard());
             (Presence { presences, key, number, replaced, lease, let_go }, before)
@@ -74,33 +74,33 @@ impl Presences {
         let Some(before) = before else { return (presence, None) };
         before.replaced.cancel();
         if tokio::time::timeout(HAND_OVER, before.let_go.cancelled()).await.is_err() {
-            tracing::warn!("an old connection does not let go of its session");
+            tracing::warn!("an old connection does not release its session");
         }
-        // It may have noted it while we waited, in our entry.
-        let noted = self.inside().present.get_mut(&key).and_then(|present| present.cursor.take());
+        // The connection before may have set its cursor meanwhile, in the new entry.
+        let noted = self.table().present.get_mut(&key).and_then(|present| present.cursor.take());
         (presence, noted.or(before.cursor))
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn table(&self) -> MutexGuard<'_, PresenceTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Presence {
-    /// The connection is over, and nothing of it is left that reads a stream. Notes how far the client got.
+    /// Releases the session: the connection has ended and reads no stream any more. Keeps the client's cursor.
     pub(super) fn let_go(&mut self, cursor: Cursor) {
-        if let Some(present) = self.presences.inside().present.get_mut(&self.key) {
+        if let Some(present) = self.presences.table().present.get_mut(&self.key) {
             present.cursor = Some(cursor);
         }
         self.let_go = None;
     }
 
-    /// Gives up the place, unless another connection has it. Returns whether it was still this one's.
+    /// Removes this connection's entry. Returns false if another connection has taken the session over.
     pub(super) fn leave(self) -> bool {
-        let mut inside = self.presences.inside();
-        let ours = inside.present.get(&self.key).is_some_and(|present| present.number == self.number);
+        let mut table = self.presences.table();
+        let ours = table.present.get(&self.key).is_some_and(|present| present.number == self.number);
         if ours {
-            inside.present.remove(&self.key);
+            table.present.remove(&self.key);
         }
         ours
     }
@@ -108,9 +108,9 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let mut inside = self.presences.inside();
-        if inside.present.get(&self.key).is_some_and(|present| present.number == self.number) {
-            inside.present.remove(&self.key);
+        let mut table = self.presences.table();
+        if table.present.get(&self.key).is_some_and(|present| present.number == self.number) {
+            table.present.remove(&self.key);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `/ws`: a session over a WebSocket. A frame is a message, in text or, with the same meaning, in binary.
+//! `/ws`: a session over a WebSocket. Each frame is one message, as text or as binary, with the same meaning.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -23,23 +23,23 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::frames::{self, Writing};
-use super::keeper::{Doorkeeper, Seat};
+use super::frames::{self, FrameWriterParts};
+use super::keeper::{Doorkeeper, SharedPermit};
 use super::sse::named;
-use crate::duplex::{Input, Line, MAX_WAITING};
+use crate::duplex::{Input, InputMessage, MAX_WAITING};
 use crate::http::body::Body;
-use crate::http::doors::connection::{Farewell, Parting, Talking};
+use crate::http::doors::connection::{ClosableInput, DoorConnection, EndSignal};
 use crate::http::endpoint::{Endpoint, Remote};
 use crate::http::headers;
 use crate::http::reject::reject;
 
-/// The subprotocol that clients of MCP ask for.
+/// The subprotocol that MCP clients ask for.
 const SUBPROTOCOL: &str = "mcp";
 
-/// How much is read at a time; what a quiet socket costs.
+/// How many bytes are read at a time. A quiet socket takes this much memory.
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// How long a client may take to say goodbye too.
+/// How long a client may take to send its close frame.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The socket of a client.
@@ -70,25 +70,25 @@ impl Doorkeeper {
         let mut caller = endpoint.bodiless(&parts, remote);
         caller.transport = "websocket";
         let claim = named(&parts)?;
-        let talking =
-            Talking::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
+        let connection =
+            DoorConnection::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
         let subprotocol = asks_for(&parts.headers, SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
-        let id = HeaderValue::from_str(&talking.id().expose());
+        let id = HeaderValue::from_str(&connection.id().expose());
         let config = WebSocketConfig::default()
             .read_buffer_size(BUFFER_BYTES)
             .write_buffer_size(BUFFER_BYTES)
             .max_message_size(Some(rules.max_body_bytes))
             .max_frame_size(Some(rules.max_body_bytes));
-        let (keep_alive, seat) = (rules.keep_alive, parts.extensions.get::<Seat>().cloned());
+        let (keep_alive, permit) = (rules.keep_alive, parts.extensions.get::<SharedPermit>().cloned());
         let upgrade = hyper::upgrade::on(Request::from_parts(parts, ()));
         self.spawn(async move {
             match upgrade.await {
                 Ok(upgraded) => {
                     let io = TokioIo::new(upgraded);
                     let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-                    talk(talking, socket, seat, keep_alive).await;
+                    serve(connection, socket, permit, keep_alive).await;
                 }
-                Err(error) => tracing::debug!(%error, "a connection did not become a socket"),
+                Err(error) => tracing::debug!(%error, "a connection could not be upgraded to a WebSocket"),
             }
         });
         let mut response = Response::new(Body::EMPTY);
@@ -107,20 +107,37 @@ impl Doorkeeper {
     }
 }
 
-async fn talk(talking: Talking, socket: Socket, seat: Option<Seat>, keep_alive: Duration) {
+async fn serve(
+    connection: DoorConnection,
+    socket: Socket,
+    permit: Option<SharedPermit>,
+    keep_alive: Duration,
+) {
     let (sink, stream) = socket.split();
     let (output, messages) = mpsc::channel(MAX_WAITING);
-    let (heard, pongs) = mpsc::channel(1);
-    let (farewell, fault) = (Farewell::default(), Arc::default());
-    let input =
-        Frames { stream, heard, goodbye: false, ended: false, fault: Arc::clone(&fault), _seat: seat };
-    let writing =
-        Writing { messages, pongs, cursor: talking.cursor(), farewell: farewell.clone(), fault, keep_alive };
-    // Beside the talk, because it has to write while nobody waits for it.
+    let (pong_sender, pongs) = mpsc::channel(1);
+    let (end_signal, fault) = (EndSignal::default(), Arc::default());
+    let input = Frames {
+        stream,
+        pongs: pong_sender,
+        closed: false,
+        ended: false,
+        fault: Arc::clone(&fault),
+        _permit: permit,
+    };
+    let parts = FrameWriterParts {
+        messages,
+        pongs,
+        cursor: connection.cursor(),
+        end_signal: end_signal.clone(),
+        fault,
+        keep_alive,
+    };
+    // Runs beside the connection, because it has to write while the connection does other work.
     let (last, written) = oneshot::channel();
     let written = async { written.await.unwrap_or_default() };
-    let writing = async move { drop(last.send(frames::write(sink, writing).await)) };
-    tokio::join!(talking.run(input, output, farewell, written), writing);
+    let writing = async move { drop(last.send(frames::write(sink, parts).await)) };
+    tokio::join!(connection.run(input, output, end_signal, written), writing);
 }
 
 /// Checks the handshake; returns the answer to the client's key.
@@ -143,47 +160,48 @@ fn accept(parts: &Parts) -> Result<HeaderValue, Error> {
         .map_err(|error| Error::new(Reason::Internal, "The handshake failed").caused_by(error))
 }
 
-/// Whether a header with a list of words has this one.
+/// Whether a header that lists words contains this word.
 fn asks_for(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
     let values = headers.get_all(name);
     let mut words = values.iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    words.any(|said| said.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+    words.any(|found| found.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// What the client says.
+/// The frames of the client.
 struct Frames {
     stream: SplitStream<Socket>,
-    /// Told of every ping that came back.
-    heard: mpsc::Sender<u64>,
-    goodbye: bool,
+    /// Gets the number of every pong.
+    pongs: mpsc::Sender<u64>,
+    /// The client sent a normal close frame.
+    closed: bool,
     ended: bool,
-    /// Why the socket has to be closed, if the client broke the rules.
+    /// The close code, if the client broke the protocol.
     fault: Arc<OnceLock<CloseCode>>,
-    // Counts among the connections as long as the socket is open.
-    _seat: Option<Seat>,
+    // Counts as a connection as long as the socket is open.
+    _permit: Option<SharedPermit>,
 }
 
 impl Input for Frames {
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    async fn next(&mut self) -> io::Result<Option<InputMessage>> {
         while !self.ended {
             match self.stream.next().await {
-                Some(Ok(Message::Text(text))) => return Ok(Some(Line::Whole(own(text.as_bytes())))),
-                Some(Ok(Message::Binary(bytes))) => return Ok(Some(Line::Whole(own(&bytes)))),
+                Some(Ok(Message::Text(text))) => return Ok(Some(InputMessage::Whole(own(text.as_bytes())))),
+                Some(Ok(Message::Binary(bytes))) => return Ok(Some(InputMessage::Whole(own(&bytes)))),
                 Some(Ok(Message::Pong(number))) => {
                     if let Ok(number) = <[u8; 8]>::try_from(&number[..]) {
-                        // If there is no room, a later one says the same and more.
-                        let _ = self.heard.try_send(u64::from_be_bytes(number));
+                        // If the queue is full, a later pong confirms more.
+                        let _ = self.pongs.try_send(u64::from_be_bytes(number));
                     }
                 }
-                // Answered by the library with the next read or write.
+                // The library answers a ping with the next read or write.
                 Some(Ok(Message::Ping(_) | Message::Frame(_))) => {}
                 Some(Ok(Message::Close(frame))) => {
-                    // A browser whose page is left says that it goes away: it may come back.
-                    self.goodbye =
+                    // A browser that leaves the page sends "going away"; its client may come back.
+                    self.closed =
                         frame.is_none_or(|frame| matches!(frame.code, CloseCode::Normal | CloseCode::Status));
                 }
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "a socket cannot be read");
+                    tracing::debug!(%error, "a WebSocket cannot be read");
                     if let Some(code) = code(&error) {
                         let _ = self.fault.set(code);
                     }
@@ -196,24 +214,24 @@ impl Input for Frames {
     }
 }
 
-impl Parting for Frames {
-    fn said_goodbye(&self) -> bool {
-        self.goodbye
+impl ClosableInput for Frames {
+    fn was_closed(&self) -> bool {
+        self.closed
     }
 
-    /// Reads until the client has said goodbye too, so that it can read ours before the connection is gone.
+    /// Reads until the client has sent its close frame, so that it can read the server's before the connection closes.
     async fn finish(&mut self) {
         let rest = async { while let Ok(Some(_)) = self.next().await {} };
         drop(tokio::time::timeout(LAST_WORDS, rest).await);
     }
 }
 
-/// Copied, because what is in flight keeps its params, and a slice would keep the whole buffer.
+/// Copied, because a request in flight keeps its params, and a slice would keep the whole buffer.
 fn own(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
 
-/// How a socket is closed whose client broke the rules.
+/// The close code for a client that broke the protocol.
 fn code(error: &tungstenite::Error) -> Option<CloseCode> {
     match error {
         tungstenite::Error::Capacity(_) => Some(CloseCode::Size),

@@ -1,8 +1,8 @@
 //! GET `/sse` and POST `/messages`: the HTTP+SSE transport of revision 2024-11-05.
 //!
-//! The stream begins with the address that messages are posted to; all answers come on the stream. That transport
-//! knows no resumption, but clients that are built on `EventSource` come back by themselves and say the id of the
-//! last event. So every event has one that names the session and how far its client has got.
+//! The stream begins with the address that messages are posted to; all answers come on the stream. This transport does
+//! not define resumption, but clients built on `EventSource` reconnect by themselves and send the id of the last event.
+//! So every event has an id, which contains the session's name and the client's cursor.
 
 use std::io;
 use std::pin::Pin;
@@ -20,15 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::keeper::{Doorkeeper, Post};
 use super::presence::Lease;
-use crate::duplex::{Cursor, Input, Line, MAX_WAITING, Outgoing};
+use crate::duplex::{Cursor, Input, InputMessage, MAX_WAITING, Outgoing};
 use crate::http::body::Body;
-use crate::http::doors::connection::{Claim, End, Farewell, Parting, Talking};
+use crate::http::doors::connection::{Claim, ClosableInput, DoorConnection, DoorEnd, EndSignal};
 use crate::http::endpoint::{Endpoint, Remote, event_stream};
-use crate::http::headers::{self, Wanted};
+use crate::http::headers::{self, RequiredAccept};
 use crate::http::reject::{empty, malformed, reject};
 use crate::http::sse;
 
-/// The most that is put into one frame before the client has taken the last one.
+/// The most bytes that are put into one frame before the client has taken the last one.
 const FRAME_BYTES: usize = 64 << 10;
 
 impl Doorkeeper {
@@ -51,38 +51,38 @@ impl Doorkeeper {
         remote: Option<&Remote>,
     ) -> Result<Response<Body>, Error> {
         let rules = endpoint.rules();
-        rules.leniencies.check_accept(&parts.headers, Wanted::Events)?;
+        rules.leniencies.check_accept(&parts.headers, RequiredAccept::Events)?;
         self.check_open(endpoint)?;
         let caller = endpoint.bodiless(parts, remote);
         let owner = caller.principal.clone();
         let claim = claim(parts)?;
-        let talking =
-            Talking::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
+        let connection =
+            DoorConnection::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
         let (input, posts) = mpsc::channel(1);
         let (output, messages) = mpsc::channel(MAX_WAITING);
         let post = self.posts().open(Post { input, owner });
-        let (id, farewell) = (talking.id(), Farewell::default());
+        let (id, end_signal) = (connection.id(), EndSignal::default());
         let (last, written) = oneshot::channel();
-        let talk = Talk {
+        let stream = DoorStream {
             messages,
             post: Some(post.name()),
-            name: talking.is_own().then_some(id),
-            opened: talking.opened(),
-            cursor: talking.cursor(),
+            name: connection.is_own().then_some(id),
+            opened: connection.opened(),
+            cursor: connection.cursor(),
             last: Some(last),
             ended: false,
-            farewell: farewell.clone(),
+            end_signal: end_signal.clone(),
             retry: endpoint.sessions().limits().stop_retry,
             keep_alive: rules.keep_alive,
             timer: Box::pin(tokio::time::sleep(rules.keep_alive)),
         };
         self.spawn(async move {
-            // Nobody can post any more when this is over.
+            // Held until the connection has ended, and then closes the address.
             let _post = post;
             let written = async { written.await.unwrap_or_default() };
-            talking.run(Posted(posts), output, farewell, written).await;
+            connection.run(Posted(posts), output, end_signal, written).await;
         });
-        let mut response = event_stream(Body::talk(talk));
+        let mut response = event_stream(Body::door(stream));
         if let Ok(id) = HeaderValue::from_str(&id.expose()) {
             response.headers_mut().insert(headers::SESSION_ID, id);
         }
@@ -113,9 +113,9 @@ impl Doorkeeper {
             Ok(incoming) => incoming,
             Err(fault) => return malformed(&fault),
         };
-        // The client that waits here is the one that does not read.
+        // If the queue stays full, this client does not read its stream, so only this client waits.
         let patience = endpoint.rules().body_timeout;
-        match post.input.send_timeout(Line::Read(incoming), patience).await {
+        match post.input.send_timeout(InputMessage::Read(incoming), patience).await {
             Ok(()) => empty(StatusCode::ACCEPTED),
             Err(mpsc::error::SendTimeoutError::Closed(_)) => reject(&unknown_stream(), None),
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => {
@@ -125,7 +125,7 @@ impl Doorkeeper {
         }
     }
 
-    /// The place that the URL names.
+    /// The stream that the URL names.
     fn post(&self, endpoint: &Endpoint, parts: &Parts) -> Result<Post, Error> {
         let query = parts.uri.query().unwrap_or_default();
         let name = query.split('&').find_map(|pair| {
@@ -150,7 +150,7 @@ fn unknown_stream() -> Error {
 /// The session that a client comes back to: by the id of the last event, or by name.
 fn claim(parts: &Parts) -> Result<Option<Claim>, Error> {
     let last = parts.headers.get(headers::LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-    // Any other id is of another server; then the client begins anew.
+    // An id of any other form comes from another server; then the client begins anew.
     let last = last.and_then(|last| {
         let (id, cursor) = last.split_once('.')?;
         Some((SessionId::parse(id.as_bytes())?, Cursor::parse(cursor)?))
@@ -164,51 +164,53 @@ fn claim(parts: &Parts) -> Result<Option<Claim>, Error> {
 /// The session that the header names.
 pub(super) fn named(parts: &Parts) -> Result<Option<Claim>, Error> {
     match headers::session(&parts.headers) {
-        headers::Named::None => Ok(None),
-        headers::Named::Session(id) => Ok(Some(Claim { id, cursor: None, lease: Lease::Guest })),
-        headers::Named::Unknown => Err(Error::new(Reason::SessionNotFound, "Session not found or expired")),
+        headers::SessionHeader::None => Ok(None),
+        headers::SessionHeader::Session(id) => Ok(Some(Claim { id, cursor: None, lease: Lease::Guest })),
+        headers::SessionHeader::Unknown => {
+            Err(Error::new(Reason::SessionNotFound, "Session not found or expired"))
+        }
     }
 }
 
-/// What was posted.
-struct Posted(mpsc::Receiver<Line>);
+/// The messages that the client posts.
+struct Posted(mpsc::Receiver<InputMessage>);
 
 impl Input for Posted {
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+    async fn next(&mut self) -> io::Result<Option<InputMessage>> {
         Ok(self.0.recv().await)
     }
 }
 
-impl Parting for Posted {
-    fn said_goodbye(&self) -> bool {
-        // This transport has no word for it.
+impl ClosableInput for Posted {
+    fn was_closed(&self) -> bool {
+        // This transport has no message that closes the connection.
         false
     }
 
     async fn finish(&mut self) {}
 }
 
-/// The stream that a client reads: the one who writes, as a body.
+/// The stream that a client reads: the writer, as the body of a response.
 #[derive(Debug)]
-pub(in crate::http) struct Talk {
+pub(in crate::http) struct DoorStream {
     messages: mpsc::Receiver<Outgoing>,
-    /// Where to post to, until it was said.
+    /// The address to post to, until it was sent.
     post: Option<SessionId>,
     /// The name of the session, if events have ids.
     name: Option<SessionId>,
-    /// The session is there, so that one can come back to it.
+    /// Cancelled when the session is open; from then on the client can come back to it.
     opened: CancellationToken,
     cursor: Cursor,
-    /// Told how far the client got, when the stream is over.
+    /// Gets the client's cursor when the stream ends.
     last: Option<oneshot::Sender<Cursor>>,
     ended: bool,
-    farewell: Farewell,
+    end_signal: EndSignal,
     retry: Duration,
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Talk {
+impl DoorStream {
     pub(in crate::http) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = BytesMut::new();
         if let Some(post) = self.post.take() {
@@ -227,7 +229,7 @@ impl Talk {
                 }
                 Poll::Ready(None) => {
                     self.ended = true;
-                    if self.farewell.get() == End::Stopped {
+                    if self.end_signal.get() == DoorEnd::Stopped {
                         sse::write_retry(self.retry, &mut out);
                         out.put_u8(b'\n');
                     }
@@ -243,7 +245,7 @@ impl Talk {
             out.extend_from_slice(sse::KEEP_ALIVE);
         }
         self.timer.as_mut().reset(Instant::now() + self.keep_alive);
-        // The timer has to be polled once to wake us, also when there was something to say.
+        // Polled once after the reset, even if a message was written, because only a polled timer wakes this task.
         let _ = self.timer.as_mut().poll(cx);
         Poll::Ready(Some(out.freeze()))
     }
@@ -259,10 +261,10 @@ fn write(out: &mut BytesMut, text: std::fmt::Arguments<'_>) {
     std::io::Write::write_fmt(&mut out.writer(), text).expect("writing to memory does not fail");
 }
 
-impl Drop for Talk {
+impl Drop for DoorStream {
     fn drop(&mut self) {
         if let Some(last) = self.last.take() {
-            // Nobody waits for it if the talk was dropped.
+            // Fails if the connection's task was dropped; then the cursor is not needed.
             drop(last.send(std::mem::take(&mut self.cursor)));
         }
     }

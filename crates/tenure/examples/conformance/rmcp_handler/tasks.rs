@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rmcp::ErrorData;
 use serde_json::{Map, Value, json};
-use tenure_backend::rmcp::Task;
+use tenure_backend::rmcp::ToolTask;
 use tenure_session::call::TaskWish;
 
 use super::rounds::ask;
@@ -25,7 +25,7 @@ pub(super) async fn answer(
     arguments: &Map<String, Value>,
 ) -> Option<Result<Value, ErrorData>> {
     let argument = |name: &str| arguments.get(name).and_then(Value::as_str).unwrap_or_default();
-    let task = Task::of(context);
+    let task = ToolTask::of(context);
     Some(match name {
         "greet" => Ok(text(&format!("Hello, {}!", argument("name")))),
         "slow_compute" => {
@@ -41,7 +41,7 @@ pub(super) async fn answer(
     })
 }
 
-async fn slow_compute(task: &Task, seconds: f64, label: &str) -> Result<Value, ErrorData> {
+async fn slow_compute(task: &ToolTask, seconds: f64, label: &str) -> Result<Value, ErrorData> {
     let time = Duration::try_from_secs_f64(seconds)
         .map_err(|_| ErrorData::invalid_params("seconds is no time", None))?;
     if !time.is_zero() {
@@ -51,20 +51,20 @@ async fn slow_compute(task: &Task, seconds: f64, label: &str) -> Result<Value, E
     Ok(text(&format!("{label} took {seconds} s")))
 }
 
-async fn failing_job(task: &Task) -> Result<Value, ErrorData> {
+async fn failing_job(task: &ToolTask) -> Result<Value, ErrorData> {
     task.require()?;
     task.begin(WISH).await?;
     tokio::time::sleep(PAUSE).await;
     Ok(tool_error("This job always fails"))
 }
 
-async fn protocol_error_job(task: &Task) -> Result<Value, ErrorData> {
+async fn protocol_error_job(task: &ToolTask) -> Result<Value, ErrorData> {
     task.begin(WISH).await?;
     tokio::time::sleep(PAUSE).await;
     Err(ErrorData::internal_error("This job always ends with an error", None))
 }
 
-async fn confirm_delete(task: &Task, context: &Context, file: &str) -> Result<Value, ErrorData> {
+async fn confirm_delete(task: &ToolTask, context: &Context, file: &str) -> Result<Value, ErrorData> {
     task.begin(WISH).await?;
     let question = form("confirm", &format!("Delete {file}?"), &json!({ "confirm": { "type": "boolean" } }));
     let (_, answer) = ask(context, &question).await?;
@@ -72,7 +72,7 @@ async fn confirm_delete(task: &Task, context: &Context, file: &str) -> Result<Va
     Ok(text(&format!("{file} is {}", if is_confirmed { "deleted" } else { "kept" })))
 }
 
-async fn multi_input(task: &Task, context: &Context) -> Result<Value, ErrorData> {
+async fn multi_input(task: &ToolTask, context: &Context) -> Result<Value, ErrorData> {
     task.begin(WISH).await?;
     let name = json!({ "name": { "type": "string" } });
     let (first, second) =
@@ -81,7 +81,7 @@ async fn multi_input(task: &Task, context: &Context) -> Result<Value, ErrorData>
     Ok(text(&format!("{} and {}", first.1["content"], second.1["content"])))
 }
 
-async fn asks_first(task: &Task, context: &Context) -> Result<Value, ErrorData> {
+async fn asks_first(task: &ToolTask, context: &Context) -> Result<Value, ErrorData> {
     task.require()?;
     let question = form("user_name", "What is your name?", &json!({ "name": { "type": "string" } }));
     let (_, answer) = ask(context, &question).await?;

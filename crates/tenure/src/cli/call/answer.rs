@@ -1,4 +1,4 @@
-//! Prints what a tool answered: its text, its structured content, or all of it.
+//! Prints the result of a tool: its text, its structured content, or all of it.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -10,23 +10,23 @@ use tenure_client::Dialect;
 use crate::cli::{Failure, note, say};
 use crate::foreign::plain_lines;
 
-/// What is printed of a result.
+/// Which part of a result is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum PrintedPart {
     Text,
     Structured,
     Whole,
 }
 
-/// Prints a result on standard output; a complaint of the tool on standard error, unless all of it is asked for.
-pub(super) fn print(result: &Value, form: Form) -> Result<ExitCode, Failure> {
+/// Prints a result on standard output. A tool's error goes to standard error, unless the whole result is printed.
+pub(super) fn print(result: &Value, form: PrintedPart) -> Result<ExitCode, Failure> {
     let is_error = result["isError"] == true;
     let printed = match form {
-        Form::Text => text(result),
-        Form::Structured => pretty(result.get("structuredContent").unwrap_or(&result["content"])),
-        Form::Whole => pretty(&without_cookie(result)),
+        PrintedPart::Text => text(result),
+        PrintedPart::Structured => pretty(result.get("structuredContent").unwrap_or(&result["content"])),
+        PrintedPart::Whole => pretty(&without_cookie(result)),
     };
-    if is_error && form != Form::Whole {
+    if is_error && form != PrintedPart::Whole {
         note(for_terminal(&printed, std::io::stderr().is_terminal()).trim_end());
     } else if !printed.is_empty() {
         say(&for_stdout(&printed))?;
@@ -38,7 +38,7 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// The cookie is a secret, and of no use in a result: the jar has it.
+/// Removes the cookie: it is a secret, and the jar already has it.
 fn without_cookie(result: &Value) -> Value {
     let mut result = result.clone();
     if let Some(meta) = result.get_mut("_meta").and_then(Value::as_object_mut) {
@@ -54,13 +54,13 @@ fn without_cookie(result: &Value) -> Value {
     result
 }
 
-/// All texts, each ending its line. What is no text is named.
+/// All texts, each with a line break at its end. Other contents are named.
 fn text(result: &Value) -> String {
     let contents = result["content"].as_array().into_iter().flatten();
     contents.map(|content| format!("{}\n", part(content).trim_end_matches('\n'))).collect()
 }
 
-/// One piece of content as text. What is no text is named.
+/// One piece of content as text. Other types are named.
 pub(in crate::cli) fn part(content: &Value) -> String {
     let field = |of: &Value, name: &str| of[name].as_str().unwrap_or_default().to_owned();
     match content["type"].as_str() {
@@ -75,12 +75,12 @@ pub(in crate::cli) fn part(content: &Value) -> String {
     }
 }
 
-/// What is printed on standard output.
+/// The text as it is printed on standard output.
 pub(in crate::cli) fn for_stdout(text: &str) -> Cow<'_, str> {
     for_terminal(text, std::io::stdout().is_terminal())
 }
 
-/// On a terminal, what would steer it is spelled out; a file gets what the tool gave.
+/// On a terminal, control characters are escaped; a file gets the tool's text unchanged.
 fn for_terminal(text: &str, is_terminal: bool) -> Cow<'_, str> {
     if is_terminal { plain_lines(text) } else { Cow::Borrowed(text) }
 }

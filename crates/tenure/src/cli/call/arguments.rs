@@ -1,4 +1,5 @@
-//! Arguments as they are typed: JSON, a file, standard input, or pairs, whose values get the type that a tool asks for.
+//! Arguments as they are typed: JSON, a file, standard input, or pairs, whose values get the types of the tool's
+//! schema.
 
 use std::io::Read;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use crate::cli::{Failure, schema};
 
-/// What was typed.
+/// The arguments as they were typed.
 #[derive(Clone, PartialEq, Debug)]
 pub(in crate::cli) enum Given {
     Object(JsonObject),
@@ -22,7 +23,7 @@ pub(in crate::cli) enum Pair {
 }
 
 impl Given {
-    /// Whether something in it can be of several types.
+    /// Whether a value has to be converted to the type of the tool's schema.
     pub(in crate::cli) fn has_pairs(&self) -> bool {
         matches!(self, Self::Pairs(pairs) if pairs.iter().any(|pair| matches!(pair, Pair::Text(..))))
     }
@@ -49,7 +50,7 @@ impl Given {
     }
 }
 
-/// Reads the words after the tool's name. None at all are no arguments.
+/// Reads the words after the tool's name. Without words there are no arguments.
 pub(in crate::cli) fn read(words: &[String]) -> Result<Given, Failure> {
     match words {
         [] => Ok(Given::Object(JsonObject::new())),

@@ -1,4 +1,4 @@
-//! `tenure sessions data create`: makes one, and prints its id.
+//! `tenure sessions data create`: makes a data session and prints its id.
 
 use std::io::Read;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use clap::Args;
 
 use super::reach::resolve;
 use super::select;
-use crate::cli::reach::{Absent, StoreArgs};
+use crate::cli::reach::{Absent, ReachArgs};
 use crate::cli::{Failure, note, say};
 use crate::config::parse_duration;
-use crate::operator::{Named, NewData, key_text};
+use crate::operator::{NamedData, NewData, key_text};
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct CreateArgs {
@@ -38,11 +38,11 @@ pub(in crate::cli) struct CreateArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 pub(super) async fn run(args: &CreateArgs) -> Result<(), Failure> {
-    // Before the store is opened, so that a slip of the pen touches nothing.
+    // Before the store is opened, so that mistyped data changes nothing.
     let data = args.data.as_deref().map(read).transpose()?;
     let reach = args.store.reach(Absent::Refuse).await?;
     let copy_of = match &args.copy_of {
@@ -69,7 +69,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "a time has a unit, such as 30s, 5m or 30d".to_owned())
 }
 
-/// What `--data` says, which has to be JSON.
+/// The value of `--data`, which has to be JSON.
 fn read(said: &str) -> Result<String, Failure> {
     let text = match said.strip_prefix('@') {
         None => said.to_owned(),
@@ -91,8 +91,8 @@ fn read(said: &str) -> Result<String, Failure> {
     }
 }
 
-/// What is said beside the id.
-fn told(named: &Named) -> String {
+/// The note that is printed with the id.
+fn told(named: &NamedData) -> String {
     let row = &named.row;
     let kind = row.kind.as_deref().unwrap_or_default();
     let secret = match &row.owner {

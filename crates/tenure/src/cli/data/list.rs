@@ -1,4 +1,4 @@
-//! `tenure sessions data list`: walks through all data sessions and shows the most recently used ones.
+//! `tenure sessions data list`: reads all data sessions and shows the most recently used ones.
 
 use std::num::NonZeroUsize;
 
@@ -9,8 +9,8 @@ use tenure_session::port::clock::Time;
 use super::reach::PAGE;
 use crate::cli::list::end_word;
 use crate::cli::paint::{Paint, Tone};
-use crate::cli::progress::Tally;
-use crate::cli::reach::{Absent, Reach, StoreArgs};
+use crate::cli::progress::ItemCounter;
+use crate::cli::reach::{Absent, Reach, ReachArgs};
 use crate::cli::table::{Cell, Side, table};
 use crate::cli::{Failure, note, say, words};
 use crate::foreign;
@@ -21,7 +21,7 @@ use crate::times::{ago, until};
 const LABEL: usize = 32;
 
 #[derive(Args, Debug)]
-pub(in crate::cli) struct ListArgs {
+pub(in crate::cli) struct DataListArgs {
     /// Show so many at most.
     #[arg(long, value_name = "N", default_value = "100")]
     limit: NonZeroUsize,
@@ -38,7 +38,7 @@ pub(in crate::cli) struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: StoreArgs,
+    store: ReachArgs,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ enum StateName {
     Ended,
 }
 
-pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
+pub(super) async fn run(args: &DataListArgs) -> Result<(), Failure> {
     let reach = args.store.reach(Absent::Refuse).await?;
     let (rows, found) = newest(&reach, args).await?;
     if args.json {
@@ -65,19 +65,19 @@ pub(super) async fn run(args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The most recently used data sessions that are asked for, and how many there are in all.
-async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<DataRow>, usize), Failure> {
+/// The most recently used data sessions that match, up to the limit, and the number of all that match.
+async fn newest(reach: &Reach, args: &DataListArgs) -> Result<(Vec<DataRow>, usize), Failure> {
     let limit = args.limit.get();
     let (mut rows, mut found, mut after) = (Vec::new(), 0, None);
-    let mut tally = Tally::start("looked at", "data sessions");
+    let mut counter = ItemCounter::start("looked at", "data sessions");
     loop {
         let page = reach.data_page(after, PAGE).await?;
-        tally.add(page.rows.len());
+        counter.add(page.rows.len());
         let before = rows.len();
         rows.extend(page.rows.into_iter().filter(|row| args.wants(row)));
         found += rows.len() - before;
         after = page.next.as_deref().and_then(parse_key);
-        // Now and then, so that neither the memory nor the sorting grows with the store.
+        // Sort only when the buffer has doubled: memory stays bounded, and sorting stays cheap.
         if after.is_none() || rows.len() > limit.saturating_mul(2) {
             rows.sort_by_key(|row: &DataRow| std::cmp::Reverse(row.last_used.or(row.ended)));
             rows.truncate(limit);
@@ -88,7 +88,7 @@ async fn newest(reach: &Reach, args: &ListArgs) -> Result<(Vec<DataRow>, usize),
     }
 }
 
-impl ListArgs {
+impl DataListArgs {
     fn wants(&self, row: &DataRow) -> bool {
         let owner = row.owner.as_deref().unwrap_or("anonymous");
         let state = match self.state {
@@ -138,7 +138,7 @@ fn render(rows: &[DataRow], now: Time, paint: Paint) -> String {
     table(&TITLES, &rows.iter().map(row).collect::<Vec<_>>(), paint)
 }
 
-/// Where a data session stands, in few words.
+/// The state of a data session, in few words.
 pub(super) fn state_words(row: &DataRow) -> String {
     match (row.state, row.end) {
         (DataState::Active, _) => "active".to_owned(),

@@ -1,11 +1,11 @@
-//! Who works on data sessions, and which one a name means.
+//! Finds the data session that a name means, and forwards operations to the server or to this process.
 
 use tenure_session::{Principal, SessionKey};
 
 use crate::cli::reach::Reach;
 use crate::failure::Failure;
 use crate::operator::{
-    DataDetail, DataName, DataPage, DataRow, Named, NewData, ResumedData, Revoked, Show, parse_key,
+    DataDetail, DataName, DataPage, DataRow, NamedData, NewData, ResumedData, Revoked, Show, parse_key,
     parse_secret,
 };
 
@@ -18,8 +18,8 @@ pub(super) const PAGE: usize = 500;
 const FORGOTTEN: &str = "`tenure sessions data list` shows those of this store; how one ended is forgotten after \
                          `data_sessions.tombstone_ttl`";
 
-/// The data sessions that these names mean, each once, with their names in logs. All of them are found before
-/// anything is done to the first, so that a slip of the pen does nothing.
+/// The data sessions that these names mean, each once, with their names in logs. Finds all of them before the caller
+/// changes the first, so that a mistyped name changes nothing.
 pub(super) async fn resolve_all(
     reach: &Reach,
     names: &[String],
@@ -54,7 +54,7 @@ async fn resolve_row(reach: &Reach, name: &str) -> Result<DataRow, Failure> {
         return Err(Failure::new(format!("`{name}` is not the name of a data session"))
             .hint("write its name as `tenure sessions data list` shows it, such as `d-4f3a9c01`"));
     };
-    // The secret stays in this process: what is asked for is a hash of it. Whose it is decides which.
+    // The secret stays in this process; only its hash is asked for. The hash depends on the owner.
     let anonymous = DataName::Key(id.key(&Principal::ANONYMOUS));
     if let Some(row) = reach.data_matching(&anonymous, 1).await?.rows.pop() {
         return Ok(row);
@@ -124,7 +124,7 @@ impl Reach {
         }
     }
 
-    pub(super) async fn data_create(&self, new: NewData) -> Result<Named, Failure> {
+    pub(super) async fn data_create(&self, new: NewData) -> Result<NamedData, Failure> {
         match self {
             Self::Server(client) => client.data().create(&new).await,
             Self::Here(operator) => operator.data().create(new).await,
@@ -138,7 +138,7 @@ impl Reach {
         }
     }
 
-    pub(super) async fn data_select(&self, key: SessionKey) -> Result<Option<Named>, Failure> {
+    pub(super) async fn data_select(&self, key: SessionKey) -> Result<Option<NamedData>, Failure> {
         match self {
             Self::Server(client) => client.data().select(key).await,
             Self::Here(operator) => operator.data().select(key).await,

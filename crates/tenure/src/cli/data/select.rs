@@ -1,24 +1,24 @@
-//! `tenure sessions data select`: the secret names of one, and how a client uses them.
+//! `tenure sessions data select`: the secret names of a data session, and how a client uses them.
 
 use serde_json::json;
 
 use crate::cli::paint::{Paint, Tone};
 use crate::foreign::plain;
-use crate::operator::{Named, now};
+use crate::operator::{NamedData, now};
 use crate::times::{date, until};
 use tenure_session::port::clock::Time;
 
-/// The names and the rest of what is known, as JSON.
-pub(super) fn json(named: &Named) -> String {
+/// The names and all other values, as JSON.
+pub(super) fn json(named: &NamedData) -> String {
     serde_json::to_string_pretty(named).expect("a data session has a JSON form") + "\n"
 }
 
 /// The names for people.
-pub(super) fn text(named: &Named) -> String {
+pub(super) fn text(named: &NamedData) -> String {
     render(named, now(), Paint::stdout())
 }
 
-fn render(named: &Named, now: Time, paint: Paint) -> String {
+fn render(named: &NamedData, now: Time, paint: Paint) -> String {
     let row = &named.row;
     let mut text = format!("{}  {}\n\n", paint.tint(Tone::Title, &row.name), row.key);
     let mut fact = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! `tenure sessions data show`: everything about one but its secret names.
+//! `tenure sessions data show`: everything about a data session except its secret names.
 
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::times::{ago, date, span, until};
 /// Bytes on a line of hex.
 const HEX_LINE: usize = 32;
 
-/// The data session as JSON. What it holds is in `data` as it is if it is JSON, otherwise in `contents`.
+/// The data session as JSON. Contents that are JSON are in `data`, unchanged; others are in `contents`.
 pub(super) fn json(detail: &DataDetail) -> String {
     #[derive(Serialize)]
     struct Shown<'a> {
@@ -40,7 +40,7 @@ pub(super) fn text(detail: &DataDetail) -> String {
     render(detail, now(), Paint::stdout())
 }
 
-/// Whose it is.
+/// The owner's name.
 pub(super) fn owner(row: &DataRow) -> String {
     row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())
 }
@@ -52,7 +52,7 @@ fn render(detail: &DataDetail, now: Time, paint: Paint) -> String {
     let behind = |time: u64| format!("{} ({})", date(time), until(time, now));
     let named = |name: &str| paint.tint(Tone::Quiet, &format!("{name:<13}"));
     text.push_str(&format!("  {} {}\n", named("state"), paint.tint(state_tone(row), &state_words(row))));
-    // Clients chose some of the values.
+    // Some of the values come from clients.
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             text.push_str(&format!("  {} {}\n", named(name), plain(&value)));
@@ -100,7 +100,7 @@ fn render(detail: &DataDetail, now: Time, paint: Paint) -> String {
     text
 }
 
-/// What it holds, line by line, safe for a terminal.
+/// The contents, line by line, escaped for a terminal.
 fn lines(contents: &Contents) -> Vec<String> {
     match contents {
         Contents::Hex(digits) => {

@@ -1,16 +1,16 @@
-//! `tenure jar use|new|clear|forget`: which session a server's calls go on with, and which are let go of.
+//! `tenure jar use|new|clear|forget`: choose the session that calls to a server use, or stop using sessions.
 
 use clap::Args;
-use tenure_client::{Book, Create, Error, Jar, Kind, Options, Server, SessionId};
+use tenure_client::{Book, ClientErrorKind, Create, DataSessionId, Error, Jar, JarServer, SessionOptions};
 
 use super::{ClearArgs, find, short_id, split};
-use crate::cli::connect::{ConnectArgs, Connection, close, session_failure};
+use crate::cli::connect::{ConnectArgs, ServerConnection, close, session_failure};
 use crate::cli::target::{JarArgs, Target, moment};
 use crate::cli::words::sessions;
 use crate::cli::{Failure, note, say};
 use crate::foreign::plain;
 
-/// What the jar says of sessions that are put aside.
+/// The reason in the jar for sessions that were put aside.
 const CLEARED: &str = "cleared";
 
 #[derive(Args, Debug)]
@@ -64,7 +64,7 @@ pub(super) fn select(args: &UseArgs) -> Result<(), Failure> {
     let (target, id) = split(&args.words, &args.command, 1)?;
     let id = id.ok_or_else(|| no_id(&target))?;
     let server = target.server(args.jar.principal());
-    // Found and chosen under one lock: another process may be writing a newer cookie of the same session.
+    // Find and choose under one lock: another process may be writing a newer cookie of the same session.
     change(&args.jar.open()?, |book| {
         let key = server.key();
         let anywhere = || if args.carry { find(book, None, id) } else { Ok(None) };
@@ -111,7 +111,7 @@ pub(super) fn clear(args: &ClearArgs) -> Result<(), Failure> {
     let (target, _) = split(&args.words, &args.command, 0)?;
     let server = target.server(args.jar.principal());
     let count = change(&args.jar.open()?, |book| {
-        // All of them: the jar would go on with the next newest if only the last used one was put aside.
+        // All of them: if only the last used one was put aside, the jar would use the next newest.
         let active = ids(book, &server, Which::Active);
         for id in &active {
             book.invalidate(&server, id, CLEARED, moment());
@@ -164,8 +164,8 @@ pub(super) async fn forget(args: &ForgetArgs) -> Result<(), Failure> {
     say(&format!("{done} {} of `{target}`\n", sessions(chosen.len() as u64)))
 }
 
-/// Ends sessions at the server. Those that it does not know any more have ended.
-async fn delete(connection: &Connection, chosen: &[SessionId]) -> Result<(), Failure> {
+/// Ends sessions at the server. A session that the server does not know has already ended.
+async fn delete(connection: &ServerConnection, chosen: &[DataSessionId]) -> Result<(), Failure> {
     let sessions = connection.sessions();
     for id in chosen {
         let deleted: Result<(), Error> = async {
@@ -174,7 +174,7 @@ async fn delete(connection: &Connection, chosen: &[SessionId]) -> Result<(), Fai
         }
         .await;
         match deleted {
-            Err(error) if error.kind() != Kind::NotFound => {
+            Err(error) if error.kind() != ClientErrorKind::NotFound => {
                 return Err(session_failure(format!("cannot delete {}", short_id(id.reveal())), &error));
             }
             _ => {}
@@ -183,8 +183,8 @@ async fn delete(connection: &Connection, chosen: &[SessionId]) -> Result<(), Fai
     Ok(())
 }
 
-async fn connect(target: &Target, jar: &JarArgs, args: &ConnectArgs) -> Result<Connection, Failure> {
-    let options = Options { create: Create::Never, ..Options::new(jar.open()?) };
+async fn connect(target: &Target, jar: &JarArgs, args: &ConnectArgs) -> Result<ServerConnection, Failure> {
+    let options = SessionOptions { create: Create::Never, ..SessionOptions::new(jar.open()?) };
     args.connect(target, jar.principal(), args.listener(), options).await
 }
 
@@ -195,7 +195,7 @@ enum Which {
     Active,
 }
 
-fn ids(book: &Book, server: &Server, which: Which) -> Vec<SessionId> {
+fn ids(book: &Book, server: &JarServer, which: Which) -> Vec<DataSessionId> {
     let key = server.key();
     let records = book.records().into_iter().filter(|record| Some(&record.key) == key.as_ref());
     let cookies = records.flat_map(|record| record.cookies);

@@ -1,13 +1,13 @@
-//! Finds a session in the jar by the beginning of its id, and shows as much of an id as may be seen.
+//! Finds a session in the jar by the beginning of its id, and shortens ids for display.
 
-use tenure_client::{Book, KeptCookie, Record};
+use tenure_client::{Book, JarRecord, KeptCookie};
 
 use crate::failure::Failure;
 
-/// Letters of an id that are shown at most.
+/// The most letters of an id that are shown.
 const SHOWN: usize = 12;
 
-/// As much of an id as tells it from others. Never more than half, so that what is shown is no key.
+/// The beginning of an id, which tells it from others. Never more than half of it, so that it cannot be used.
 pub(in crate::cli) fn short_id(id: &str) -> String {
     let shown = SHOWN.min(id.chars().count() / 2);
     let mut text: String = id.chars().take(shown).collect();
@@ -15,18 +15,18 @@ pub(in crate::cli) fn short_id(id: &str) -> String {
     crate::foreign::plain(&text)
 }
 
-/// The session whose id is this or begins like this, among those of one server, or of all if none is named.
+/// The session whose id is `id` or begins with it, among the sessions of one server, or of all servers without a key.
 pub(in crate::cli) fn find(
     book: &Book,
     key: Option<&str>,
     id: &str,
-) -> Result<Option<(Record, KeptCookie)>, Failure> {
-    // What `list` shows can be typed as it stands.
+) -> Result<Option<(JarRecord, KeptCookie)>, Failure> {
+    // The output of `list` can be typed as it is.
     let prefix = id.trim_end_matches('…');
     if prefix.is_empty() {
         return Err(Failure::new("an empty id").hint("`tenure jar list` shows how the ids begin"));
     }
-    let mut found: Vec<(Record, KeptCookie)> = Vec::new();
+    let mut found: Vec<(JarRecord, KeptCookie)> = Vec::new();
     for record in book.records().into_iter().filter(|record| key.is_none_or(|key| record.key == key)) {
         for kept in &record.cookies {
             let known = kept.cookie.id().reveal();
@@ -49,7 +49,7 @@ pub(in crate::cli) fn find(
 
 #[cfg(test)]
 mod tests {
-    use tenure_client::{Cookie, Dialect, SessionId};
+    use tenure_client::{DataSessionId, Dialect, SessionCookie};
 
     use super::*;
     use crate::cli::target::{Target, moment};
@@ -58,7 +58,11 @@ mod tests {
         let server = Target::Url("http://localhost/mcp".to_owned()).server(None);
         let mut book = Book::default();
         for id in ids {
-            book.keep_as_used(&server, &Cookie::of_id(Dialect::Sep, &SessionId::new(*id)), moment());
+            book.keep_as_used(
+                &server,
+                &SessionCookie::of_id(Dialect::Sep, &DataSessionId::new(*id)),
+                moment(),
+            );
         }
         (book, server.key().unwrap())
     }

@@ -1,8 +1,8 @@
-//! `tenure jar list`: what is in the jar, server by server.
+//! `tenure jar list`: the sessions in the jar, server by server.
 
 use clap::Args;
 use serde_json::{Value, json};
-use tenure_client::{KeptCookie, Record};
+use tenure_client::{JarRecord, KeptCookie};
 use tenure_session::port::clock::Time;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -21,7 +21,7 @@ use crate::times::{ago, until};
 const REASON: usize = 40;
 
 #[derive(Args, Debug)]
-pub(in crate::cli) struct ListArgs {
+pub(in crate::cli) struct JarListArgs {
     /// Only sessions of the server at this URL.
     #[arg(value_name = "URL")]
     words: Vec<String>,
@@ -38,30 +38,30 @@ pub(in crate::cli) struct ListArgs {
     jar: JarArgs,
 }
 
-/// What may be seen.
+/// Whether secrets are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sight {
     Safe,
     Secrets,
 }
 
-/// What a session in the jar is good for.
+/// Whether calls can use a session of the jar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum JarState {
     InUse,
     Active,
     Expired,
     Invalidated,
 }
 
-pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &JarListArgs) -> Result<(), Failure> {
     let wanted = match args.words.is_empty() && args.command.is_empty() {
         true => None,
         false => super::split(&args.words, &args.command, 0)?.0.server(args.jar.principal()).key(),
     };
     let jar = args.jar.open()?;
     let book = jar.read().map_err(|error| Failure::new("cannot read the jar").caused_by(error))?;
-    let is_wanted = |record: &Record| match (&wanted, args.jar.principal()) {
+    let is_wanted = |record: &JarRecord| match (&wanted, args.jar.principal()) {
         (Some(key), _) => record.key == *key,
         (None, Some(principal)) => record.principal.as_deref() == Some(principal),
         (None, None) => true,
@@ -82,7 +82,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
     say(&texts.collect::<Vec<_>>().join("\n"))
 }
 
-fn render(record: &Record, now: Time, moment: OffsetDateTime, sight: Sight, paint: Paint) -> String {
+fn render(record: &JarRecord, now: Time, moment: OffsetDateTime, sight: Sight, paint: Paint) -> String {
     let mut head = paint.tint(Tone::Title, &plain(&target(record, sight)));
     if let Some(name) = &record.identity {
         head.push_str(&format!("  {}", plain(name)));
@@ -95,10 +95,10 @@ fn render(record: &Record, now: Time, moment: OffsetDateTime, sight: Sight, pain
     let rows: Vec<_> = states(record, moment)
         .map(|(kept, state)| {
             let (word, tone) = match state {
-                State::InUse => ("in use".to_owned(), Tone::Good),
-                State::Active => ("active".to_owned(), Tone::Plain),
-                State::Expired => ("expired".to_owned(), Tone::Quiet),
-                State::Invalidated => (invalidated(kept), Tone::Quiet),
+                JarState::InUse => ("in use".to_owned(), Tone::Good),
+                JarState::Active => ("active".to_owned(), Tone::Plain),
+                JarState::Expired => ("expired".to_owned(), Tone::Quiet),
+                JarState::Invalidated => (invalidated(kept), Tone::Quiet),
             };
             let updated = kept.updated_at.as_deref().and_then(milliseconds).map(|at| ago(at, now));
             let expires = kept.cookie.expiry().map(|expiry| match milliseconds(expiry) {
@@ -119,18 +119,18 @@ fn render(record: &Record, now: Time, moment: OffsetDateTime, sight: Sight, pain
     format!("{head}\n{lines}")
 }
 
-fn json_lines(record: &Record, moment: OffsetDateTime, sight: Sight) -> Vec<Value> {
-    let line = |(kept, state): (&KeptCookie, State)| {
+fn json_lines(record: &JarRecord, moment: OffsetDateTime, sight: Sight) -> Vec<Value> {
+    let line = |(kept, state): (&KeptCookie, JarState)| {
         let mut line = json!({
             "target": target(record, sight),
             "server": record.identity,
             "session": session(kept, sight),
             "state": match state {
-                State::InUse | State::Active => "active",
-                State::Expired => "expired",
-                State::Invalidated => "invalidated",
+                JarState::InUse | JarState::Active => "active",
+                JarState::Expired => "expired",
+                JarState::Invalidated => "invalidated",
             },
-            "in_use": state == State::InUse,
+            "in_use": state == JarState::InUse,
             "updated": kept.updated_at,
             "expires": kept.cookie.expiry(),
         });
@@ -149,22 +149,22 @@ fn json_lines(record: &Record, moment: OffsetDateTime, sight: Sight) -> Vec<Valu
     states(record, moment).map(line).collect()
 }
 
-/// The sessions of a server, the last changed first, each with what it is good for.
-fn states(record: &Record, moment: OffsetDateTime) -> impl Iterator<Item = (&KeptCookie, State)> {
+/// The sessions of a server with their states, the last changed first.
+fn states(record: &JarRecord, moment: OffsetDateTime) -> impl Iterator<Item = (&KeptCookie, JarState)> {
     let updated = |kept: &KeptCookie| kept.updated_at.as_deref().and_then(milliseconds);
     let is_active = |kept: &KeptCookie| kept.invalidated.is_none() && !kept.cookie.is_expired(moment);
     let mut cookies: Vec<_> = record.cookies.iter().collect();
-    // Of equally new ones the later first, as it came later.
+    // Among equally new ones, the last in the file comes first.
     cookies.reverse();
     cookies.sort_by_key(|kept| std::cmp::Reverse(updated(kept)));
     let last_used = cookies.iter().position(|kept| kept.last_used && is_active(kept));
     let in_use = last_used.or_else(|| cookies.iter().position(|kept| is_active(kept)));
     cookies.into_iter().enumerate().map(move |(index, kept)| {
         let state = match () {
-            () if kept.invalidated.is_some() => State::Invalidated,
-            () if kept.cookie.is_expired(moment) => State::Expired,
-            () if Some(index) == in_use => State::InUse,
-            () => State::Active,
+            () if kept.invalidated.is_some() => JarState::Invalidated,
+            () if kept.cookie.is_expired(moment) => JarState::Expired,
+            () if Some(index) == in_use => JarState::InUse,
+            () => JarState::Active,
         };
         (kept, state)
     })
@@ -184,8 +184,8 @@ fn session(kept: &KeptCookie, sight: Sight) -> String {
     }
 }
 
-/// The URL or the command of a server; for one that is known by its name alone, that.
-fn target(record: &Record, sight: Sight) -> String {
+/// The URL or the command of a server, or its name if the jar knows only that.
+fn target(record: &JarRecord, sight: Sight) -> String {
     let key = match &record.principal {
         Some(principal) => record.key.strip_prefix(&format!("principal:{}:{principal}|", principal.len())),
         None => None,

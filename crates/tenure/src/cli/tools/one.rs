@@ -1,4 +1,4 @@
-//! One tool for people: what it does, what it takes, what it gives, and how it is called.
+//! One tool for people: its description, its hints, its arguments and its result.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ fn section(title: &str, object: &Value, paint: Paint) -> String {
     format!("\n{title}:\n{rows}")
 }
 
-/// What the annotations say that matters to a caller.
+/// The annotations that matter to a caller, in words.
 fn hints(tool: &Value) -> Vec<&'static str> {
     let is = |key: &str| tool["annotations"][key].as_bool();
     let said = [

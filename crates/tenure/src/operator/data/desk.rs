@@ -1,4 +1,4 @@
-//! Does what operators ask for about data sessions.
+//! The operations of operators on data sessions: list, show, create, resume, select, clear, revoke.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use tenure_layers::data::KindOfState;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::{RecordKey, Space, Store};
-use tenure_session::record::End;
+use tenure_session::record::EndCause;
 use tenure_session::state::{
-    self, Fault, Kind, Listed, Lost, NewState, Resumed, StateId, StateLimits, States,
+    self, Fault, Lost, NewState, Resumed, StateId, StateInfo, StateKind, StateLimits, States,
 };
 use tenure_session::{Principal, SessionKey};
 
 use super::name::DataName;
-use super::view::{Contents, DataDetail, DataPage, DataRow, Named, NewData, ResumedData};
+use super::view::{Contents, DataDetail, DataPage, DataRow, NamedData, NewData, ResumedData};
 use crate::failure::Failure;
 use crate::operator::Revoked;
 use crate::operator::key::{Prefix, key_text, parse_key};
@@ -22,42 +22,42 @@ use crate::operator::key::{Prefix, key_text, parse_key};
 /// Rows in one page, at most.
 const PAGE: usize = 500;
 
-/// What a data session is if the server's tools work on no kind.
+/// The kind of a data session if the server's tools work on no kind.
 const PLAIN: &str = "session";
 
-/// Does what operators ask for about data sessions.
+/// The operations of operators on the data sessions of one store.
 #[derive(Clone, Debug)]
-pub(crate) struct DataDesk {
+pub(crate) struct DataOperator {
     states: States,
-    /// What the server's tools work on; the first is what a data session is.
+    /// The kinds that the server's tools work on; the first one is the default for a new data session.
     kinds: Arc<[KindOfState]>,
-    count: Count,
+    count: CountSource,
 }
 
-/// How it is known how many there are.
+/// Where the number of data sessions comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Count {
+enum CountSource {
     /// The server counts them.
     Kept,
-    /// They have to be counted.
+    /// The records have to be counted.
     Taken,
 }
 
-impl DataDesk {
-    /// For a store that no server has open. These kinds are those of the server that will.
+impl DataOperator {
+    /// For a store that no server has open. `kinds` are those of the server that uses it.
     pub(crate) fn offline(store: Arc<dyn Store>, limits: StateLimits, kinds: Vec<KindOfState>) -> Self {
         let states = States::at_rest(store, Arc::new(SystemClock), limits);
-        Self { states, kinds: kinds.into(), count: Count::Taken }
+        Self { states, kinds: kinds.into(), count: CountSource::Taken }
     }
 
     /// For a running server.
     pub(crate) fn online(states: States, kinds: Vec<KindOfState>) -> Self {
-        Self { states, kinds: kinds.into(), count: Count::Kept }
+        Self { states, kinds: kinds.into(), count: CountSource::Kept }
     }
 
-    /// How many there are that have not ended.
+    /// How many data sessions have not ended.
     pub(crate) async fn count(&self) -> Result<u64, Failure> {
-        if self.count == Count::Kept {
+        if self.count == CountSource::Kept {
             return Ok(self.states.count() as u64);
         }
         let (mut count, mut after) = (0, None);
@@ -78,7 +78,7 @@ impl DataDesk {
         Ok(page(&found))
     }
 
-    /// Data sessions that are called like this.
+    /// The data sessions with this name.
     pub(crate) async fn matching(&self, name: &DataName, limit: usize) -> Result<DataPage, Failure> {
         let limit = limit.clamp(1, PAGE);
         match name {
@@ -93,7 +93,7 @@ impl DataDesk {
         }
     }
 
-    /// Everything about one, with or without what it holds.
+    /// Everything about one data session, with or without its contents.
     pub(crate) async fn show(&self, key: SessionKey, show: Show) -> Result<Option<DataDetail>, Failure> {
         let found = self.states.look_at(key).await;
         let found = found.map_err(|fault| cannot("read", &key).caused_by(fault))?;
@@ -106,8 +106,8 @@ impl DataDesk {
         }))
     }
 
-    /// Makes one.
-    pub(crate) async fn create(&self, new: NewData) -> Result<Named, Failure> {
+    /// Makes a data session.
+    pub(crate) async fn create(&self, new: NewData) -> Result<NamedData, Failure> {
         if let Some(key) = &new.copy_of {
             let key = parse_key(key).ok_or_else(|| Failure::new("cannot copy: not a key"))?;
             let owner = self.look_at(key).await?.and_then(|listed| listed.owner);
@@ -132,7 +132,7 @@ impl DataDesk {
         self.named(made.id(), new.owner).await
     }
 
-    /// The state that is asked for.
+    /// The state of a new data session.
     fn begin(&self, new: &NewData) -> Result<NewState, Failure> {
         let main = self.kinds.first().map_or(PLAIN, |kind| kind.kind().as_str());
         let name = new.kind.as_deref().unwrap_or(main);
@@ -143,7 +143,7 @@ impl DataDesk {
                     .hint("say with `--data` what it holds")
             })?,
             None => {
-                let kind = Kind::new(name).ok_or_else(|| {
+                let kind = StateKind::new(name).ok_or_else(|| {
                     Failure::new(format!("`{name}` cannot be a kind of data session"))
                         .hint("write up to 32 of `a-z`, `0-9` and `_`, the first a letter")
                 })?;
@@ -168,8 +168,8 @@ impl DataDesk {
         }
     }
 
-    /// The names by which its client can use it, if the store knows them.
-    pub(crate) async fn select(&self, key: SessionKey) -> Result<Option<Named>, Failure> {
+    /// The names by which a client can use it, if the store knows them.
+    pub(crate) async fn select(&self, key: SessionKey) -> Result<Option<NamedData>, Failure> {
         let Some(listed) = self.look_at(key).await? else { return Ok(None) };
         if let Some(lost) = lost(&listed) {
             return Err(self.refused("select", &key, Fault::Lost(lost)).await);
@@ -184,7 +184,7 @@ impl DataDesk {
         self.named(id, listed.owner).await.map(Some)
     }
 
-    /// Empties it.
+    /// Removes its contents.
     pub(crate) async fn clear(&self, key: SessionKey) -> Result<Option<DataRow>, Failure> {
         match self.states.clear(key).await {
             Ok(()) => Ok(self.look_at(key).await?.as_ref().map(DataRow::of)),
@@ -201,28 +201,28 @@ impl DataDesk {
                 Ok(Revoked::Now)
             }
             Err(Fault::Lost(Lost::NotFound)) => Ok(Revoked::Unknown),
-            Err(Fault::Lost(Lost::Deleted)) => Ok(Revoked::Before(End::Deleted)),
-            Err(Fault::Lost(Lost::Expired)) => Ok(Revoked::Before(End::Expired)),
-            Err(Fault::Lost(Lost::Revoked)) => Ok(Revoked::Before(End::Revoked)),
+            Err(Fault::Lost(Lost::Deleted)) => Ok(Revoked::Before(EndCause::Deleted)),
+            Err(Fault::Lost(Lost::Expired)) => Ok(Revoked::Before(EndCause::Expired)),
+            Err(Fault::Lost(Lost::Revoked)) => Ok(Revoked::Before(EndCause::Revoked)),
             Err(fault) => Err(cannot("revoke", &key).caused_by(fault)),
         }
     }
 
-    async fn look_at(&self, key: SessionKey) -> Result<Option<Listed>, Failure> {
+    async fn look_at(&self, key: SessionKey) -> Result<Option<StateInfo>, Failure> {
         let found = self.states.look_at(key).await;
         Ok(found.map_err(|fault| cannot("read", &key).caused_by(fault))?.map(|(listed, _)| listed))
     }
 
-    /// One that is alive, with its secret names.
-    async fn named(&self, id: StateId, owner: Option<String>) -> Result<Named, Failure> {
+    /// A live data session, with its secret names.
+    async fn named(&self, id: StateId, owner: Option<String>) -> Result<NamedData, Failure> {
         let owner = owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
         let key = id.key(&owner);
         let gone = || cannot("find", &key).hint("it has ended in this moment");
         let listed = self.look_at(key).await?.ok_or_else(gone)?;
-        let kind = Kind::new(&listed.kind).ok_or_else(gone)?;
+        let kind = StateKind::new(&listed.kind).ok_or_else(gone)?;
         let known = self.kinds.iter().map(|kind| kind.kind().as_str().to_owned());
         let is_known = self.kinds.iter().any(|known| *known.kind() == kind);
-        Ok(Named {
+        Ok(NamedData {
             row: DataRow::of(&listed),
             id: id.cookie(),
             handle: id.handle(&kind),
@@ -231,7 +231,7 @@ impl DataDesk {
         })
     }
 
-    /// Why something cannot be done with one.
+    /// The failure of an operation on a data session, with a hint.
     async fn refused(&self, doing: &str, key: &SessionKey, fault: Fault) -> Failure {
         let lost = match fault {
             Fault::Lost(lost) => lost,
@@ -257,20 +257,20 @@ impl DataDesk {
     }
 }
 
-/// Whether to show what a data session holds.
+/// Whether to show the contents of a data session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Show {
     Facts,
     Contents,
 }
 
-fn page(found: &state::Page) -> DataPage {
+fn page(found: &state::StatePage) -> DataPage {
     let mut rows: Vec<_> = found.states.iter().map(DataRow::of).collect();
     rows.extend(found.unreadable.iter().map(DataRow::unreadable));
     DataPage { rows, next: found.next.map(|key| key_text(&key)) }
 }
 
-fn lost(listed: &Listed) -> Option<Lost> {
+fn lost(listed: &StateInfo) -> Option<Lost> {
     let all = [Lost::Expired, Lost::Deleted, Lost::Revoked];
     listed.end.map(|reason| all.into_iter().find(|lost| lost.reason() == reason).unwrap_or(Lost::NotFound))
 }

@@ -1,15 +1,15 @@
-//! What operators can know of data sessions and do with them.
+//! The operations of operators on data sessions.
 //!
-//! [`DataDesk`] does it, in a server and in a command alike. Every change is one write that names the version it
-//! saw, so a server and its clients may go on meanwhile. The secret id of a data session leaves here in two ways
-//! alone: when it is made, and when it is selected.
+//! [`DataOperator`] works the same way in a server and in a command. Every change is one write that is conditional on
+//! the version that was read, so that a server and its clients may go on meanwhile. Only two operations return the
+//! secret id of a data session: `create` and `select`.
 //!
-//! Read in this order: `view` (what is shown), `name` (how people name one), `desk` (all of it together).
+//! Read in this order: `desk` (the operations), `view` (the types of the answers), `name` (how people name one).
 
 mod desk;
-mod name;
 mod view;
+mod name;
 
-pub(crate) use desk::{DataDesk, Show};
+pub(crate) use desk::{DataOperator, Show};
 pub(crate) use name::{DataName, parse_secret};
-pub(crate) use view::{Contents, DataDetail, DataPage, DataRow, DataState, Named, NewData, ResumedData};
+pub(crate) use view::{Contents, DataDetail, DataPage, DataRow, DataState, NamedData, NewData, ResumedData};

@@ -1,9 +1,9 @@
 //! How people name a data session: by the name that logs show, its key, or one of its secret names.
 //!
-//! Its name in logs is `d-` and the last eight digits of its key; the first ones are its owner's.
+//! The name in logs is `d-` and the last eight digits of the key; the first digits belong to the owner.
 
 use tenure_session::SessionKey;
-use tenure_session::state::{Kind, StateId};
+use tenure_session::state::{StateId, StateKind};
 
 use crate::operator::key::{key_text, parse_key};
 
@@ -13,7 +13,7 @@ const DIGITS: usize = 8;
 /// Letters of a handle after its kind: an underscore and 128 bits in base64.
 const HANDLE_END: usize = 23;
 
-/// What somebody calls a data session.
+/// A name of a data session, as a person types it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DataName {
     /// Its key.
@@ -34,7 +34,7 @@ impl DataName {
         is_label.then(|| Self::Label(format!("d-{}", digits.to_ascii_lowercase())))
     }
 
-    /// As it is written; can be read again.
+    /// The name as text, which [`parse`](Self::parse) reads again.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Key(key) => key_text(key),
@@ -43,11 +43,11 @@ impl DataName {
     }
 }
 
-/// Reads the id or the handle of a data session. They are secrets, so this goes no further than it has to.
+/// Reads the id or the handle of a data session. Both are secrets: pass them on only where they are needed.
 pub(crate) fn parse_secret(text: &str) -> Option<StateId> {
     let handle = || {
         let (kind, _) = text.split_at_checked(text.len().checked_sub(HANDLE_END)?)?;
-        StateId::from_handle(&Kind::new(kind)?, text)
+        StateId::from_handle(&StateKind::new(kind)?, text)
     };
     StateId::from_cookie(text).or_else(handle)
 }
@@ -64,7 +64,7 @@ mod tests {
             assert_eq!(DataName::parse(text), Some(DataName::Label(label.to_owned())), "{text}");
             assert_eq!(DataName::Label(label.to_owned()).text(), label);
         }
-        let (id, kind) = (StateId::random(), Kind::new("to_do").expect("a kind"));
+        let (id, kind) = (StateId::random(), StateKind::new("to_do").expect("a kind"));
         for secret in [id.cookie(), id.handle(&kind)] {
             assert_eq!((parse_secret(&secret), DataName::parse(&secret)), (Some(id), None), "{secret}");
         }

@@ -1,13 +1,13 @@
-//! What operators are shown of data sessions, and what they say when they make one.
+//! What operators see of data sessions, and what they specify for a new one.
 //!
-//! Times are milliseconds since 1970. What is not known, or no more, is left out.
+//! Times are milliseconds since 1970. Values that are unknown or no longer kept are left out.
 
 use serde::{Deserialize, Serialize};
 use tenure_protocol::Reason;
 use tenure_session::SessionKey;
 use tenure_session::port::store::{RecordKey, Space};
-use tenure_session::record::End;
-use tenure_session::state::Listed;
+use tenure_session::record::EndCause;
+use tenure_session::state::StateInfo;
 
 use crate::operator::key::key_text;
 
@@ -17,11 +17,11 @@ use crate::operator::key::key_text;
 pub(crate) enum DataState {
     /// It can be used.
     Active,
-    /// Nobody used it for long; it can be resumed while it is still kept.
+    /// It was unused for too long; it can be resumed while its record is kept.
     Expired,
     /// Over for good.
     Ended,
-    /// There is a record, and it makes no sense.
+    /// Its record cannot be decoded.
     Unreadable,
 }
 
@@ -35,13 +35,13 @@ pub(crate) struct DataRow {
     pub(crate) state: DataState,
     /// How it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) end: Option<End>,
-    /// Whose it is; nobody's in particular if it is left out.
+    pub(crate) end: Option<EndCause>,
+    /// The principal that owns it; left out for an anonymous one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
-    /// What its maker called it.
+    /// The label that its maker gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,19 +49,19 @@ pub(crate) struct DataRow {
     /// When it was last used, as far as that was written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_used: Option<u64>,
-    /// Until when it can be counted on, if nobody uses it again.
+    /// When it expires if it is not used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<u64>,
     /// When it expired or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<u64>,
-    /// When it is forgotten, if it is over.
+    /// When its record is removed, if it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forgotten: Option<u64>,
-    /// How much it holds.
+    /// The size of its contents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
-    /// How often what it holds was changed.
+    /// How often its contents were changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) edition: Option<u64>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct DataRow {
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct DataPage {
     pub(crate) rows: Vec<DataRow>,
-    /// Where the next page begins: after this key. Nothing if this was the last.
+    /// The next page begins after this key; `None` on the last page.
     #[serde(default)]
     pub(crate) next: Option<String>,
 }
@@ -80,68 +80,68 @@ pub(crate) struct DataPage {
 pub(crate) struct DataDetail {
     #[serde(flatten)]
     pub(crate) row: DataRow,
-    /// It expires if nobody uses it for so long.
+    /// It expires if it is unused for this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idle_ttl_ms: Option<u64>,
     /// When it expires, used or not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends: Option<u64>,
-    /// What its client said of it when it was made.
+    /// The hints that its client gave when it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hints: Option<serde_json::Value>,
-    /// What it holds, if that was asked for.
+    /// Its contents, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) contents: Option<Contents>,
 }
 
-/// What a data session holds.
+/// The contents of a data session.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Contents {
     Text(String),
-    /// Bytes that are no text, in hex.
+    /// Bytes that are not UTF-8, in hex.
     Hex(String),
 }
 
 /// A data session to be made.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub(crate) struct NewData {
-    /// Whose it will be; nobody's in particular if it is left out.
+    /// The principal that will own it; anonymous if left out.
     #[serde(default)]
     pub(crate) owner: Option<String>,
-    /// What sort it will be, if not the one that the server's data sessions are.
+    /// Its kind, if not the server's default.
     #[serde(default)]
     pub(crate) kind: Option<String>,
     #[serde(default)]
     pub(crate) label: Option<String>,
-    /// What it will hold, if not what such a one begins with.
+    /// Its contents, if not those that its kind begins with.
     #[serde(default)]
     pub(crate) data: Option<String>,
-    /// How long it lives unused, in ms, if not as long as its kind.
+    /// How long it lives unused, in ms, if not the time of its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idle_ms: Option<u64>,
-    /// The key of another whose owner, kind and contents it will have.
+    /// The key of another data session, from which it takes owner, kind and contents.
     #[serde(default)]
     pub(crate) copy_of: Option<String>,
 }
 
 /// A data session with the names by which clients use it, which are secrets.
 #[derive(Serialize, Deserialize, Clone, Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedData {
     #[serde(flatten)]
     pub(crate) row: DataRow,
-    /// What a client puts into its cookie.
+    /// The id that a client puts into its cookie.
     pub(crate) id: String,
-    /// What a model passes to tools.
+    /// The handle that a model passes to tools.
     pub(crate) handle: String,
     /// The argument of tools that takes the handle.
     pub(crate) argument: String,
-    /// The kinds that tools of the server work on, if this one's is not among them.
+    /// The kinds that the server's tools work on, if the kind of this one is not among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) kinds: Vec<String>,
 }
 
-/// What came of resuming a data session.
+/// The result of resuming a data session.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(crate) struct ResumedData {
     #[serde(flatten)]
@@ -151,7 +151,7 @@ pub(crate) struct ResumedData {
 }
 
 impl DataRow {
-    pub(super) fn of(listed: &Listed) -> Self {
+    pub(super) fn of(listed: &StateInfo) -> Self {
         let (state, end) = match listed.end {
             None => (DataState::Active, None),
             Some(_) if listed.is_recoverable => (DataState::Expired, None),
@@ -167,7 +167,7 @@ impl DataRow {
             kind: Some(listed.kind.to_string()),
             label: listed.about.label.clone(),
             created: Some(listed.created.0),
-            // The tombstone of one that ended says when that was instead.
+            // The tombstone of an ended one has the time of the end instead.
             last_used: (state != DataState::Ended).then_some(listed.used.0),
             expires: listed.expiry.filter(|_| !is_over).map(|at| at.0),
             ended: listed.ended.map(|at| at.0),
@@ -197,8 +197,8 @@ impl DataRow {
     }
 }
 
-fn end(reason: Reason) -> Option<End> {
-    [End::Deleted, End::Expired, End::Revoked].into_iter().find(|end| end.reason() == reason)
+fn end(reason: Reason) -> Option<EndCause> {
+    [EndCause::Deleted, EndCause::Expired, EndCause::Revoked].into_iter().find(|end| end.reason() == reason)
 }
 
 impl Contents {

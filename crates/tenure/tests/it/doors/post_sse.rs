@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::support::{answer, refusal, tool_call};
 use crate::support::client::Ask;
-use crate::support::events::{Event, Events};
+use crate::support::events::{Events, SseEvent};
 use crate::support::node::demo_with;
 use crate::support::session::{Session, initialize_params, notification, request};
 
@@ -17,7 +17,7 @@ fn post(session: &Session, message: &Value) -> Ask {
 /// Every event of a stream: its kind, and its message.
 async fn all(mut events: Events) -> Vec<(String, Value)> {
     let mut all = Vec::new();
-    while let Some(Event { event, data, .. }) = events.event().await {
+    while let Some(SseEvent { event, data, .. }) = events.event().await {
         let data = serde_json::from_str(&data.expect("data")).expect("JSON");
         all.push((event.unwrap_or_default(), data));
     }

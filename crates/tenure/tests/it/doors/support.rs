@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::support::client::{Ask, Response, connect};
-use crate::support::events::{Event, Events, gist};
+use crate::support::events::{Events, SseEvent, gist};
 use crate::support::session::{initialize_params, notification, request};
 use crate::support::wait::within;
 
@@ -50,7 +50,7 @@ impl OldClient {
 
     async fn over(ask: Ask, server: SocketAddr) -> Self {
         let mut events = ask.open(server).await;
-        let Event { event, data, .. } = events.event().await.expect("a first event");
+        let SseEvent { event, data, .. } = events.event().await.expect("a first event");
         assert_eq!(event.as_deref(), Some("endpoint"));
         Self { server, events, post: data.expect("an address to post to") }
     }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::support::{MODERN, Steered, call, message, post, say};
-use crate::support::events::Item;
+use crate::support::events::SseItem;
 
 fn mismatch() -> (u16, i64, String) {
     (400, -32020, "header_mismatch".to_owned())
@@ -107,7 +107,7 @@ async fn a_session_beside_a_modern_request_is_neither_used_nor_named() {
         assert_eq!(events.header("x-accel-buffering"), Some("no"));
         let mut ids = Vec::new();
         while let Some(item) = events.next().await {
-            if let Item::Event(event) = item {
+            if let SseItem::Event(event) = item {
                 ids.extend(event.id);
             }
         }

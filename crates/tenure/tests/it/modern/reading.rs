@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 use super::support::{Steered, call, listen, post, say};
 use crate::http2_and_tls::client::{Http2, json as json_of};
 use crate::support::client::{self, Connection};
-use crate::support::events::Item;
+use crate::support::events::SseItem;
 use crate::support::wait::within;
 
 /// A connection with a small window, so that a client that stops reading is noticed soon.
@@ -96,14 +96,14 @@ async fn a_quiet_stream_is_kept_alive_with_comments() {
     let connection = post(&call()).begin(steered.address()).await;
     let asked = steered.server.next().await;
     let mut events = connection.events().await;
-    assert!(matches!(events.next().await, Some(Item::Comment(_))), "the opening");
-    assert!(matches!(events.next().await, Some(Item::Event(_))), "an id to come back with");
+    assert!(matches!(events.next().await, Some(SseItem::Comment(_))), "the opening");
+    assert!(matches!(events.next().await, Some(SseItem::Event(_))), "an id to come back with");
     for _ in 0..5 {
-        assert!(matches!(events.next().await, Some(Item::Comment(_))));
+        assert!(matches!(events.next().await, Some(SseItem::Comment(_))));
     }
     say(&asked, "hello").await;
     assert_eq!(events.heard().await, "hello");
-    assert!(matches!(events.next().await, Some(Item::Comment(_))), "and again");
+    assert!(matches!(events.next().await, Some(SseItem::Comment(_))), "and again");
     asked.answer(&json!({}));
     assert_eq!(events.rest().await, ["result 1"]);
     assert!(events.is_complete());
@@ -113,7 +113,7 @@ async fn a_quiet_stream_is_kept_alive_with_comments() {
     let mut events = connection.events().await;
     events.message().await.unwrap();
     for _ in 0..5 {
-        assert!(matches!(events.next().await, Some(Item::Comment(_))), "a listen too");
+        assert!(matches!(events.next().await, Some(SseItem::Comment(_))), "a listen too");
     }
 }
 

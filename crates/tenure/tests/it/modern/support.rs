@@ -8,7 +8,7 @@ use tenure::Node;
 use tenure_protocol::{Method, Reason, RpcError};
 use tenure_session::backend::{Backend, Open, Opened, Responder};
 use tenure_session::port::BoxFuture;
-use tenure_testkit::fake_responder::{Asked, Exchanged, FakeResponder};
+use tenure_testkit::fake_responder::{Exchanged, FakeRequest, FakeResponder};
 
 use crate::support::client::Ask;
 use crate::support::node::config;
@@ -92,6 +92,6 @@ pub(crate) fn listen() -> Value {
 }
 
 /// Says something on a call's stream.
-pub(crate) async fn say(call: &Asked, text: &str) {
+pub(crate) async fn say(call: &FakeRequest, text: &str) {
     call.say(&Method::LogMessage, &json!({ "level": "info", "data": text })).await;
 }

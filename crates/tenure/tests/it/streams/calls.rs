@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 
-use crate::support::events::{Item, gist};
+use crate::support::events::{SseItem, gist};
 use crate::support::node::{Steered, announce, demo, say};
 use crate::support::session::Session;
 
@@ -32,7 +32,7 @@ async fn a_call_that_reports_progress_becomes_a_stream_that_ends_with_its_answer
     let mut stream = connection.events().await;
     assert_eq!(stream.header("mcp-session-id"), Some(session.id.as_str()));
     assert_eq!(stream.header("x-accel-buffering"), Some("no"));
-    assert_eq!(stream.next().await, Some(Item::Comment("stream".to_owned())));
+    assert_eq!(stream.next().await, Some(SseItem::Comment("stream".to_owned())));
     let prime = stream.event().await.unwrap();
     assert_eq!(prime.data.as_deref(), Some(""));
     for step in 1..=3 {
@@ -65,7 +65,7 @@ async fn a_call_that_takes_long_becomes_a_stream_even_if_it_says_nothing() {
     let call = steered.script.call().await;
     let mut stream = connection.events().await;
     assert!(stream.event().await.unwrap().id.is_some(), "an id to resume after");
-    assert_eq!(stream.next().await, Some(Item::Comment("keep-alive".to_owned())));
+    assert_eq!(stream.next().await, Some(SseItem::Comment("keep-alive".to_owned())));
     call.answer(&json!({}));
     assert_eq!(stream.rest().await, ["result 1"]);
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use tenure_session::call::News;
 
 use crate::support::client::{Ask, Connection};
-use crate::support::events::{Event, Item};
+use crate::support::events::{SseEvent, SseItem};
 use crate::support::node::{Steered, announce, demo, demo_with};
 use crate::support::session::Session;
 use crate::support::wait::until;
@@ -14,12 +14,12 @@ async fn a_stream_opens_with_a_comment_and_then_a_priming_event() {
     let node = demo_with(&[("streams.retry", "2s500ms")]).await;
     let session = Session::start(node.address()).await;
     let mut stream = session.listen().await;
-    assert_eq!(stream.next().await, Some(Item::Comment("stream".to_owned())));
-    let Some(Item::Event(prime)) = stream.next().await else { panic!("a priming event") };
+    assert_eq!(stream.next().await, Some(SseItem::Comment("stream".to_owned())));
+    let Some(SseItem::Event(prime)) = stream.next().await else { panic!("a priming event") };
     let id = prime.id.clone().unwrap();
     assert_eq!(
         prime,
-        Event { id: Some(id.clone()), retry: Some(2500), data: Some(String::new()), event: None }
+        SseEvent { id: Some(id.clone()), retry: Some(2500), data: Some(String::new()), event: None }
     );
     assert_eq!(stream.raw(), format!(": stream\n\nid: {id}\nretry: 2500\ndata: \n\n"));
 }
@@ -33,7 +33,7 @@ async fn older_revisions_get_no_priming_event() {
         // The session's revision counts; the header may be absent or name a newer one.
         let ask = session.get().header("MCP-Protocol-Version", "2025-11-25");
         let mut stream = ask.open(session.server).await;
-        assert_eq!(stream.next().await, Some(Item::Comment("stream".to_owned())), "{revision}");
+        assert_eq!(stream.next().await, Some(SseItem::Comment("stream".to_owned())), "{revision}");
         announce(&link, "news").await;
         let event = stream.event().await.unwrap();
         assert!(event.data.unwrap().contains("news"), "{revision}: the first event is a message");
@@ -60,11 +60,11 @@ async fn a_quiet_stream_is_kept_alive_with_comments() {
     let mut stream = session.listen().await;
     stream.event().await.unwrap();
     for _ in 0..3 {
-        assert_eq!(stream.next().await, Some(Item::Comment("keep-alive".to_owned())));
+        assert_eq!(stream.next().await, Some(SseItem::Comment("keep-alive".to_owned())));
     }
     announce(&link, "news").await;
     assert_eq!(stream.heard().await, "news");
-    assert_eq!(stream.next().await, Some(Item::Comment("keep-alive".to_owned())));
+    assert_eq!(stream.next().await, Some(SseItem::Comment("keep-alive".to_owned())));
     assert!(stream.raw().contains("\n\n: keep-alive\n\n"));
 }
 

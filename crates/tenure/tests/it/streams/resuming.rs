@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::support::client::Ask;
-use crate::support::events::Item;
+use crate::support::events::SseItem;
 use crate::support::node::{Steered, announce, say};
 use crate::support::session::Session;
 use crate::support::wait::until;
@@ -59,7 +59,7 @@ async fn a_resumed_stream_is_primed_with_the_id_it_was_resumed_from() {
     announce(&link, "one").await;
     stream.heard().await;
     let mut resumed = session.resume(&stream.last_id()).await;
-    assert_eq!(resumed.next().await, Some(Item::Comment("stream".to_owned())));
+    assert_eq!(resumed.next().await, Some(SseItem::Comment("stream".to_owned())));
     let prime = resumed.event().await.unwrap();
     // A client cut off right here comes back with the same id and misses nothing.
     assert_eq!((prime.id, prime.data), (Some(stream.last_id()), Some(String::new())));

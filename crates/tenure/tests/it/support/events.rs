@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tenure_testkit::sse::Parser;
-pub(crate) use tenure_testkit::sse::{Event, Item};
+pub(crate) use tenure_testkit::sse::{SseEvent, SseItem};
 
 use super::client::{Body, Connection, Head};
 
@@ -43,11 +43,11 @@ impl Events {
     }
 
     /// The next comment or event; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Option<Item> {
+    pub(crate) async fn next(&mut self) -> Option<SseItem> {
         loop {
             if let Some(item) = self.parser.next() {
                 let item = item.expect("a comment or a field");
-                if let Item::Event(Event { id: Some(id), .. }) = &item {
+                if let SseItem::Event(SseEvent { id: Some(id), .. }) = &item {
                     self.last_id = Some(id.clone());
                 }
                 return Some(item);
@@ -59,9 +59,9 @@ impl Events {
     }
 
     /// The next event.
-    pub(crate) async fn event(&mut self) -> Option<Event> {
+    pub(crate) async fn event(&mut self) -> Option<SseEvent> {
         loop {
-            if let Item::Event(event) = self.next().await? {
+            if let SseItem::Event(event) = self.next().await? {
                 return Some(event);
             }
         }
@@ -97,12 +97,12 @@ impl Events {
         let mut all = Vec::new();
         while let Some(item) = self.next().await {
             all.push(match item {
-                Item::Comment(comment) => format!(": {comment}"),
-                Item::Event(Event { data: Some(data), .. }) if data.is_empty() => "prime".to_owned(),
-                Item::Event(Event { data: Some(data), .. }) => {
+                SseItem::Comment(comment) => format!(": {comment}"),
+                SseItem::Event(SseEvent { data: Some(data), .. }) if data.is_empty() => "prime".to_owned(),
+                SseItem::Event(SseEvent { data: Some(data), .. }) => {
                     gist(&serde_json::from_str(&data).expect("JSON"))
                 }
-                Item::Event(Event { retry, .. }) => format!("retry {}", retry.expect("a field")),
+                SseItem::Event(SseEvent { retry, .. }) => format!("retry {}", retry.expect("a field")),
             });
         }
         all

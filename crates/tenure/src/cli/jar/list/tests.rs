@@ -1,4 +1,4 @@
-//! What is shown of a jar.
+//! The list of a jar, with and without secrets.
 
 use expect_test::expect;
 use tenure_client::Book;
@@ -11,7 +11,7 @@ fn at() -> (Time, OffsetDateTime) {
     (Time(milliseconds(NOW).unwrap()), OffsetDateTime::parse(NOW, &Rfc3339).unwrap())
 }
 
-/// A jar as other programs write it, too.
+/// A jar with records that other programs write too.
 fn book() -> Book {
     let cookie = |id: &str, expiry: &str, changes: Value| {
         let mut entry = json!({

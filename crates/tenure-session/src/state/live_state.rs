@@ -1,8 +1,9 @@
-//! One state in somebody's hands: read, changed, deleted.
+//! One state that a caller holds: read, changed, deleted.
 //!
-//! What was read is kept, so that reading again costs nothing. A change names the edition it saw and fails if
-//! there is a newer one. Using a state puts off its expiry; that is written only when what stands in the store
-//! would break the promise made to the client, which is once in a sixteenth of the time it may lie idle.
+//! The record is kept in memory after it was read, so that reading again costs nothing. A change names the edition
+//! that it is based on, and fails if there is a newer one. Using a state prolongs its life. That is written only if
+//! the expiry in the store is too early for what the client was promised, which is about once in a sixteenth of the
+//! idle time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,55 +15,62 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::budget::{self, Peer};
-use crate::counts::Entry;
+use crate::counts::CountedRecord;
 use crate::finish::finish;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, StoreError, Version};
-use crate::record::End;
+use crate::record::EndCause;
 use crate::state::fault::{Fault, Lost};
-use crate::state::name::{Kind, StateId};
+use crate::state::name::{StateId, StateKind};
 use crate::state::record::{About, Edition, StateRecord};
-use crate::state::states::{Inner, NewState, States, label};
+use crate::state::states::{NewState, States, StatesInner, label};
 
-/// How often a change is tried again before it gives up; each failure means that another one succeeded.
+/// The most retries of a change. Each failure means that another change succeeded.
 const MAX_TRIES: usize = 10_000;
 
-/// How often a write is repeated whose outcome is unknown; a store that never knows is broken.
+/// The most retries of a write whose outcome is unknown.
 const MAX_UNKNOWN: usize = 8;
 
-/// What was seen longer ago is looked at again before anybody is told how it stands.
+/// A record that was read longer ago is read again before its status is reported.
 const STALE: Duration = Duration::from_secs(1);
 
-/// A record and the version it was read at.
+/// A record, and its version when it was read.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct SeenRecord {
     pub(super) version: Version,
     pub(super) record: StateRecord,
 }
 
-/// A state of the caller's. Clones see the same.
+/// A state of the caller. Clones share the same record.
 #[derive(Clone)]
-pub struct State(Arc<Held>);
+pub struct State(Arc<StateCell>);
 
-struct Held {
-    inner: Arc<Inner>,
+struct StateCell {
+    inner: Arc<StatesInner>,
     id: StateId,
     key: SessionKey,
-    seen: Mutex<Seen>,
-    /// When that was.
+    seen: Mutex<SeenRecord>,
+    /// When `seen` was read or written.
     seen_at: AtomicU64,
-    /// Its data or its expiry were written since it was found.
+    /// Whether its data or its expiry were written since it was found.
     written: AtomicBool,
 }
 
 impl State {
-    pub(super) fn new(inner: Arc<Inner>, id: StateId, key: SessionKey, seen: Seen, now: Time) -> Self {
+    pub(super) fn new(
+        inner: Arc<StatesInner>,
+        id: StateId,
+        key: SessionKey,
+        seen: SeenRecord,
+        now: Time,
+    ) -> Self {
         let (seen, seen_at) = (Mutex::new(seen), AtomicU64::new(now.0));
-        Self(Arc::new(Held { inner, id, key, seen, seen_at, written: AtomicBool::new(false) }))
+        Self(Arc::new(StateCell { inner, id, key, seen, seen_at, written: AtomicBool::new(false) }))
     }
 
-    /// The same found again at this time, if it is still that version of that owner's, and nobody else holds it.
+    /// Uses a cached state again for a record that was found at this time. `None` if the version or the owner differs,
+    /// or another clone exists.
     pub(super) fn again(
         mut self,
         owner: &Principal,
@@ -81,14 +89,14 @@ impl State {
         Some(self)
     }
 
-    /// What is worth keeping when nobody uses it, if nobody else holds it and it has not ended.
+    /// The state without its data, for the cache. `None` if another clone exists or the state has ended.
     pub(super) fn without_data(mut self) -> Option<Self> {
         let record = &mut Arc::get_mut(&mut self.0)?.seen.get_mut().record;
         record.data = Bytes::new();
         record.head.end.is_none().then_some(self)
     }
 
-    /// Its secret name.
+    /// Its secret id.
     pub fn id(&self) -> StateId {
         self.0.id
     }
@@ -98,32 +106,32 @@ impl State {
         label(&self.0.key)
     }
 
-    /// What sort it is.
-    pub fn kind(&self) -> Kind {
-        let kind = Kind::new(&self.0.seen.lock().record.head.kind);
-        kind.unwrap_or_else(|| Kind::new("state").expect("a kind"))
+    /// Its kind.
+    pub fn kind(&self) -> StateKind {
+        let kind = StateKind::new(&self.0.seen.lock().record.head.kind);
+        kind.unwrap_or_else(|| StateKind::new("state").expect("a kind"))
     }
 
-    /// Whether it is of that sort.
-    pub fn is_of(&self, kind: &Kind) -> bool {
+    /// Whether it is of that kind.
+    pub fn is_of(&self, kind: &StateKind) -> bool {
         *self.0.seen.lock().record.head.kind == *kind.as_str()
     }
 
-    /// What its maker said of it.
+    /// The description from its maker.
     pub fn about(&self) -> About {
         self.0.seen.lock().record.head.about.clone()
     }
 
-    /// Until when its client may count on it, if it is not used again. `None`: for ever.
+    /// The time until which its client can rely on it, if it is not used again. `None`: for ever.
     pub fn expiry(&self) -> Option<Time> {
-        Inner::promise(&self.0.seen.lock().record.head, self.now())
+        StatesInner::promise(&self.0.seen.lock().record.head, self.now())
     }
 
-    /// How it stands at that time, and if it is not over, what [`State::expiry`] is then.
+    /// [`State::expiry`] at that time, or an error if the state is over by then.
     pub fn outlook(&self, now: Time) -> Result<Option<Time>, Lost> {
         let seen = self.0.seen.lock();
         seen.record.head.standing(now)?;
-        Ok(Inner::promise(&seen.record.head, now))
+        Ok(StatesInner::promise(&seen.record.head, now))
     }
 
     /// Whether it is not over.
@@ -136,7 +144,7 @@ impl State {
         self.0.written.load(Ordering::Relaxed)
     }
 
-    /// Its data and their edition, as they were when it was found or last changed through this.
+    /// Its data and their edition, as of when it was found or last changed through this handle.
     pub fn data(&self) -> (Bytes, Edition) {
         let seen = self.0.seen.lock();
         (seen.record.data.clone(), seen.record.head.edition)
@@ -154,13 +162,13 @@ impl State {
         Ok((serde_json::from_slice(&data).map_err(Fault::Shape)?, edition))
     }
 
-    /// Replaces the data if they are still of the edition that the caller saw.
+    /// Replaces the data if they still have the edition that the caller saw.
     ///
     /// # Errors
-    /// When they are not, or the state is gone, or the store fails.
+    /// When they have another edition, the state is gone, or the store fails.
     ///
     /// # Cancel safety
-    /// The change is made or not made, and this shows which.
+    /// The change is made or not made, and this state shows which.
     pub async fn replace(&self, seen: Edition, data: Bytes) -> Result<Edition, Fault> {
         self.0.inner.check_size(data.len())?;
         self.rewrite(|record, now| {
@@ -176,7 +184,7 @@ impl State {
         .await
     }
 
-    /// Replaces the data by a value if they are still of the edition that the caller saw.
+    /// Replaces the data by a value if they still have the edition that the caller saw.
     ///
     /// # Errors
     /// As for [`State::replace`].
@@ -187,7 +195,7 @@ impl State {
         self.replace(seen, serde_json::to_vec(value).map_err(Fault::Shape)?.into()).await
     }
 
-    /// Changes the data, again and again until nobody came between. What `change` refuses is not written.
+    /// Changes the data; if another change comes first, tries again. If `change` refuses, nothing is written.
     ///
     /// # Errors
     /// When the state is gone, does not fit the type, or the store fails. `Ok(Err(..))` is a refusal.
@@ -203,7 +211,7 @@ impl State {
     {
         let mut tries = 0;
         loop {
-            // What has ended holds nothing any more, and `change` must not take that for what it held.
+            // An ended state has empty data, and `change` must not take them for its real data.
             if self.standing().is_err() {
                 self.read_again().await?;
                 self.standing()?;
@@ -221,7 +229,7 @@ impl State {
         }
     }
 
-    /// Deletes it; all its names are dead from then on.
+    /// Deletes it. All its names are invalid from then on.
     ///
     /// # Errors
     /// When it is over already, or the store fails.
@@ -229,10 +237,10 @@ impl State {
     /// # Cancel safety
     /// It is over or not; the count says the same.
     pub async fn delete(&self) -> Result<(), Fault> {
-        self.end(End::Deleted).await
+        self.end(EndCause::Deleted).await
     }
 
-    /// Ends it as an operator does.
+    /// Ends it on behalf of an operator.
     ///
     /// # Errors
     /// When it is over already, or the store fails.
@@ -240,11 +248,10 @@ impl State {
     /// # Cancel safety
     /// It is over or not; the count says the same.
     pub async fn revoke(&self) -> Result<(), Fault> {
-        self.end(End::Revoked).await
+        self.end(EndCause::Revoked).await
     }
 
-    /// Makes another that begins with what this one holds now, and goes its own way. It takes the share of the one that made
-    /// this.
+    /// Makes a new, independent state with a copy of the current data. Its bytes count for the peer that made this one.
     ///
     /// # Errors
     /// When it is over, a limit is reached, or the store fails.
@@ -256,7 +263,7 @@ impl State {
         self.fork_for(maker, name).await
     }
 
-    /// The same, and it takes the share of this peer.
+    /// The same, but its bytes count for this peer.
     ///
     /// # Errors
     /// As for [`State::fork`].
@@ -280,22 +287,22 @@ impl State {
         States(Arc::clone(&self.0.inner)).create(&owner, new).await
     }
 
-    /// Looks how it stands now, if that was long ago: a call may take longer than a state lives, and meanwhile
-    /// another may have ended it, or kept it alive.
+    /// Reads the record again if it was read too long ago: during a long call the state may have expired, or another
+    /// caller may have ended or prolonged it.
     pub async fn look_again(&self, now: Time) {
         let seen_at = Time(self.0.seen_at.load(Ordering::Relaxed));
         if now.since(seen_at) < STALE && self.outlook(now).is_ok() {
             return;
         }
-        // In a box, because it is seldom done and every call has to carry the room for it.
+        // Boxed, because it is rare, and otherwise every call's future would be larger.
         match Box::pin(self.read_again()).await {
             Ok(()) => {}
-            Err(Fault::Lost(_)) => self.0.seen.lock().record.head_mut().end = Some(End::Expired),
-            Err(error) => tracing::debug!(state = %self.label(), %error, "could not look at a state again"),
+            Err(Fault::Lost(_)) => self.0.seen.lock().record.head_mut().end = Some(EndCause::Expired),
+            Err(error) => tracing::debug!(state = %self.label(), %error, "could not read a state again"),
         }
     }
 
-    /// A copy of the record, its owner, and when it was seen so.
+    /// A copy of the record, its owner, and when it was read.
     pub(super) fn for_carrying(&self) -> (StateRecord, Principal, Time) {
         let record = self.0.seen.lock().record.clone();
         let owner = record.head.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named);
@@ -314,7 +321,7 @@ impl State {
         self.0.inner.clock.now()
     }
 
-    /// Whether a use now has to be written down, because the store does not have its expiry late enough.
+    /// Whether a use now has to be written, because the expiry in the store is too early.
     pub(super) fn has_to_be_put_off(&self, now: Time) -> Result<bool, Fault> {
         let seen = self.0.seen.lock();
         let head = &seen.record.head;
@@ -323,7 +330,7 @@ impl State {
         Ok(head.expires.zip(last).is_some_and(|(expires, last)| last > expires))
     }
 
-    /// Puts off its expiry.
+    /// Prolongs its life in the store.
     pub(super) async fn put_off(&self) -> Result<(), Fault> {
         let touched = self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
@@ -331,9 +338,9 @@ impl State {
             Ok(())
         });
         match touched.await {
-            // It can be used all the same; it only expires sooner.
+            // The state can still be used; it only expires sooner.
             Err(Fault::Store(error)) => {
-                tracing::warn!(state = %self.label(), %error, "could not put off the expiry of a state");
+                tracing::warn!(state = %self.label(), %error, "could not prolong the life of a state");
                 Ok(())
             }
             touched => touched.map(drop),
@@ -345,7 +352,7 @@ impl State {
             if record.head.end.is_some() || record.head.is_too_old(now) {
                 return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::Expired)));
             }
-            // It is only still there because nobody has come to remove it.
+            // It is due, and only not removed yet.
             if self.0.inner.deadline(&record.head).is_some_and(|at| at <= now) {
                 return Err(Fault::Lost(Lost::NotFound));
             }
@@ -356,7 +363,7 @@ impl State {
         .map(drop)
     }
 
-    /// Holds nothing from then on. Not a use: its expiry stays.
+    /// Removes its data. This is not a use: its expiry stays.
     pub(super) async fn clear(&self) -> Result<(), Fault> {
         self.rewrite(|record, now| {
             record.head.standing(now).map_err(Fault::Lost)?;
@@ -368,10 +375,10 @@ impl State {
         .map(drop)
     }
 
-    pub(super) async fn end(&self, end: End) -> Result<(), Fault> {
+    pub(super) async fn end(&self, end: EndCause) -> Result<(), Fault> {
         self.rewrite(|record, now| {
-            // What has expired can still be deleted while its data are there. What has a tombstone was counted
-            // out when that was written.
+            // An expired state can still be ended while its data are there. A state with a tombstone has ended, and was
+            // removed from the count when the tombstone was written.
             if record.head.end.is_some() {
                 return Err(Fault::Lost(record.head.standing(now).err().unwrap_or(Lost::NotFound)));
             }
@@ -387,19 +394,19 @@ impl State {
         Ok(())
     }
 
-    /// Writes what `change` makes of the record, anew if another came between, and says which edition that was.
+    /// Applies `change` to the record and writes it; if another write comes first, tries again. Returns the edition.
     async fn rewrite(
         &self,
         change: impl Fn(&mut StateRecord, Time) -> Result<(), Fault>,
     ) -> Result<Edition, Fault> {
         let (mut fresh, mut unknown) = (false, 0);
         for _ in 0..MAX_TRIES {
-            let Seen { version, mut record } = self.0.seen.lock().clone();
+            let SeenRecord { version, mut record } = self.0.seen.lock().clone();
             let (before, entry) = (record.head.edition, record.entry());
             match change(&mut record, self.now()) {
                 Ok(()) => {}
                 Err(fault) if fresh => return Err(fault),
-                // Another may have changed it or put off its expiry since it was read.
+                // Another caller may have changed or prolonged it since it was read.
                 Err(_) => {
                     self.read_again().await?;
                     fresh = true;
@@ -407,11 +414,11 @@ impl State {
                 }
             }
             let edition = record.head.edition;
-            let commit = self.clone().commit(entry, Seen { version, record });
+            let commit = self.clone().commit(entry, SeenRecord { version, record });
             match finish(&self.0.inner.tasks, commit).await.map_err(Fault::no_room)? {
                 Ok(()) => return Ok(edition),
                 Err(StoreError::Conflict { .. }) => self.read_again().await?,
-                // What leaves the data alone may be done twice.
+                // A write that does not change the data may be repeated.
                 Err(StoreError::Unknown) if edition == before && unknown < MAX_UNKNOWN => {
                     unknown += 1;
                     self.read_again().await?;
@@ -423,24 +430,28 @@ impl State {
         Err(Fault::Store(StoreError::Busy))
     }
 
-    /// Writes a changed record over the version that was seen, keeps it, and counts the state out if that was its end.
-    /// To be run to its end.
+    /// Writes a changed record over the version that was seen, keeps it in memory, and removes the state from the
+    /// count if the write ended it. Must run to its end.
     ///
     /// # Errors
-    /// When there is no room for what it grows by; within, when the store fails.
-    async fn commit(self, before: Entry, changed: Seen) -> Result<Result<(), StoreError>, budget::Full> {
+    /// The outer error: the record grows and does not fit. The inner error: the store fails.
+    async fn commit(
+        self,
+        before: CountedRecord,
+        changed: SeenRecord,
+    ) -> Result<Result<(), StoreError>, budget::Full> {
         let (inner, key) = (&self.0.inner, self.0.key);
-        let Seen { version, mut record } = changed;
+        let SeenRecord { version, mut record } = changed;
         let bytes = record.weight().bytes;
         let (leaving, resizing) = match record.head.end {
-            Some(_) => (Some(inner.census.leaving(key, before)), None),
-            None => (None, Some(inner.census.resizing(key, &before, bytes)?)),
+            Some(_) => (Some(inner.counts.leaving(key, before)), None),
+            None => (None, Some(inner.counts.resizing(key, &before, bytes)?)),
         };
         let version = match inner.write(key, &mut record, Expected::Version(version)).await {
             Ok(version) => version,
             Err(error) => return Ok(Err(error)),
         };
-        self.keep(Seen { version, record });
+        self.keep(SeenRecord { version, record });
         self.0.written.store(true, Ordering::Relaxed);
         if let Some(leaving) = leaving {
             leaving.left_with(bytes);
@@ -457,8 +468,8 @@ impl State {
         Ok(())
     }
 
-    /// Keeps the newest that was seen: a clone may have seen more meanwhile.
-    fn keep(&self, seen: Seen) {
+    /// Keeps the record if it is newer than the one in memory, which a clone may have replaced.
+    fn keep(&self, seen: SeenRecord) {
         self.0.seen_at.store(self.now().0, Ordering::Relaxed);
         let mut held = self.0.seen.lock();
         if seen.version > held.version {

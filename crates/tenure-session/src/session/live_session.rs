@@ -1,4 +1,6 @@
-//! One session: its state behind a short lock, and what others may read of it.
+//! One session: its state behind a short lock, and the view of it that operators get.
+//!
+//! Also takes the client's notifications, and keeps the session's entry in the deadline queue up to date.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,25 +19,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::Link;
 use crate::call::Collect;
-use crate::counts::Seat;
+use crate::counts::CountGuard;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
-use crate::port::store::{Epoch, Keep, Kept, Version};
-use crate::record::End;
+use crate::port::store::{Epoch, Keep, KeptEvents, Version};
+use crate::record::EndCause;
 use crate::session::ask::Ask;
 use crate::session::deadline::Due;
-use crate::session::drain::{Hints, Stage};
+use crate::session::drain::{DrainStage, ToolHints};
 use crate::session::event_id::{EventId, EventNames, EventSecret};
-use crate::session::idle_ttl::IdleTtl;
 use crate::session::phase::{Phase, Step};
 use crate::session::relink;
-use crate::session::rules::{self, Heard};
-use crate::session::sessions::Inner;
-use crate::session::settings::Settings;
-use crate::session::share::Held;
-use crate::session::stream::{Outbox, Stream};
+use crate::session::rules::{self, NotificationDecision};
+use crate::session::sessions::SessionRuntime;
+use crate::session::share::SessionCharge;
+use crate::session::stream::{EventStream, Outbox};
+use crate::settings::IdleTtl;
+use crate::settings::Settings;
 
-/// The longest that a session is left alone, however far its next deadline is.
+/// Longest time between two checks of a session, however far away its next deadline is.
 const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// One legacy-era conversation between a client and a server.
@@ -49,68 +51,69 @@ pub struct Session {
     pub(super) created: Time,
     pub(super) epoch: Epoch,
     last_used: AtomicU64,
-    /// The last use that was written down, or is about to be.
+    /// The last use that is in the record, or is being written to it.
     saved_use: AtomicU64,
-    /// The idle time in force in ms, `u64::MAX` for none. Follows `State::settings`, and is here because every use looks at it.
+    /// The idle time in force in ms; `u64::MAX` means no limit. A copy from `SessionState::settings`, because every use
+    /// reads it.
     pub(super) idle_ms: AtomicU64,
-    /// Nothing was heard of the client since `initialize`; see `handshake`. Changed under the lock of the state only.
+    /// The client has sent nothing since `initialize`; see `handshake_ttl`. Changed only under the state lock.
     pub(super) is_unheard: AtomicBool,
-    /// Up to where events of the standalone stream were delivered, as it was last written down.
+    /// Position of the last delivered event of the standalone stream, as the record has it.
     pub(super) saved_delivery: AtomicU64,
-    pub(super) inner: Arc<Inner>,
-    /// Taken by whoever writes the record, so that writes do not overtake each other.
+    pub(super) inner: Arc<SessionRuntime>,
+    /// A task that writes the record holds the permit, so that writes do not overtake each other.
     pub(super) writing: tokio::sync::Semaphore,
-    /// The link was lost, and there is no other yet, or its server does not know yet what the last one knew.
-    /// Changed under the lock of the state only.
+    /// The link was lost, and there is no new one yet, or the new server does not yet know the log level and the
+    /// subscriptions. Changed only under the state lock.
     pub(super) unlinked: AtomicBool,
-    /// It was noted that the client does not say its revision.
+    /// The warning about a missing protocol version was logged.
     noted_unversioned: AtomicBool,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SessionState>,
 }
 
-pub(super) struct State {
+pub(super) struct SessionState {
     pub(super) phase: Phase,
     pub(super) revision: Revision,
     pub(super) link: Option<Arc<dyn Link>>,
-    /// The number of the link, and of the last one that was lost.
+    /// Number of the current link, and of the last lost link.
     pub(super) link_number: u64,
     pub(super) link_lost: u64,
-    /// Another link is being opened in place of one that was lost.
-    pub(super) relinking: Option<watch::Receiver<relink::Outcome>>,
+    /// A task is opening a link in place of a lost one.
+    pub(super) relinking: Option<watch::Receiver<relink::RelinkOutcome>>,
     pub(super) initialize: RawJson,
     pub(super) initialize_result: RawJson,
-    pub(super) end: Option<End>,
-    /// The process stops, and what is open is left to the next one: nothing more is put on a stream here.
+    pub(super) end: Option<EndCause>,
+    /// The process stops and leaves open requests to the next process: no more events go on a stream here.
     pub(super) left: bool,
-    /// Which tools may be called twice, as far as a stop has asked.
-    pub(super) hints: Hints,
-    /// What is answered to requests that were given up on from our side.
+    /// Which tools may be called twice; asked for only during a shutdown.
+    pub(super) hints: ToolHints,
+    /// The error for requests that the session itself has given up.
     pub(super) settled: Option<RpcError>,
     /// Requests of the client that wait for their answer.
     pub(super) calls: HashMap<RequestId, InFlight, RandomState>,
     pub(super) next_call: u64,
-    /// Backend futures that exist, also of requests that were withdrawn; bounded by `max_pending`.
+    /// Backend futures that exist, including those of cancelled requests; at most `max_pending`.
     pub(super) running: usize,
     /// Requests of the server that wait for the client's answer.
     pub(super) asks: HashMap<u64, Ask, RandomState>,
     pub(super) next_ask: u64,
-    pub(super) streams: HashMap<StreamId, Stream, RandomState>,
+    pub(super) streams: HashMap<StreamId, EventStream, RandomState>,
     /// Request streams that wait for a response.
     pub(super) open_streams: usize,
     pub(super) next_stream: u32,
     pub(super) next_reader: u64,
     pub(super) outbox: Outbox,
-    pub(super) kept: Kept,
-    /// The log lacks something of some stream; see `backlog`.
+    pub(super) kept: KeptEvents,
+    /// The log lacks events, ends or notes of some stream; see `backlog`.
     pub(super) log_lags: bool,
-    /// When the log is tried again, by a clock that cannot be set.
+    /// Time of the next attempt to write the backlog, on the monotonic clock.
     pub(super) log_again: Option<Instant>,
-    /// Some note is out of date, and the next append renews it.
+    /// Some note is outdated, and the next append renews it.
     pub(super) renew_notes: bool,
-    /// The last events could not be logged; said once, not for each.
+    /// The last append failed; the error is logged once, not for each event.
     pub(super) unlogging: bool,
     pub(super) trimming: bool,
-    /// No trim before this: the last one failed. By a clock that cannot be set, since the log is bounded by trims.
+    /// No trim before this time, because the last one failed. Monotonic clock, because trims bound the log.
     pub(super) trim_again: Option<Instant>,
     pub(super) log_level: Option<LogLevel>,
     pub(super) subscriptions: BTreeSet<Box<str>>,
@@ -119,10 +122,10 @@ pub(super) struct State {
     /// A task is about to write the record.
     pub(super) saving: bool,
     pub(super) unsaved: bool,
-    pub(super) seat: Option<Seat>,
-    /// What it takes from the share of the client that began or woke it.
-    pub(super) held: Option<Box<Held>>,
-    /// Where the session stands in the deadline queue.
+    pub(super) count_guard: Option<CountGuard>,
+    /// Memory that is charged to the client that created or woke the session.
+    pub(super) charge: Option<Box<SessionCharge>>,
+    /// The session's entry in the deadline queue.
     pub(super) due: Option<Instant>,
     pub(super) requests: u64,
     pub(super) errors: u64,
@@ -130,65 +133,65 @@ pub(super) struct State {
 
 /// A request of the client that waits for its answer.
 pub(super) struct InFlight {
-    /// Tells two requests apart that use the same id one after the other.
+    /// Distinguishes two requests that use the same id one after the other.
     pub(super) number: u64,
     pub(super) method: Method,
-    /// For the note in the log, should the request become a stream.
+    /// For the note in the log, if the request becomes a stream.
     pub(super) params: Option<RawJson>,
     pub(super) started: Time,
     pub(super) stream: Option<StreamId>,
     pub(super) waiter: Option<Waker>,
     pub(super) cancel: Option<CancellationToken>,
     pub(super) progressed: Option<Time>,
-    /// The same by a clock that cannot be set: the time that a request may take goes by it.
+    /// The same time on the monotonic clock, which the request timeout uses.
     pub(super) quiet_since: Option<Instant>,
-    /// The client has heard of progress up to here.
+    /// Highest progress value that the client has received.
     pub(super) progress_floor: Option<f64>,
-    /// The request is run once more.
+    /// The request runs a second time.
     pub(super) is_again: bool,
-    /// It came while the process was stopping.
+    /// It arrived while the process was stopping.
     pub(super) is_late: bool,
     /// It was noted for the next process and not sent to the server.
     pub(super) is_held: bool,
     /// Whether its client can come back for the answer.
     pub(super) collect: Collect,
-    /// Questions to the client that this request waits for; its own time does not run meanwhile.
+    /// Open questions to the client; the request timeout is paused while there are any.
     pub(super) asking: usize,
-    /// Bytes of the messages about it so far.
+    /// Bytes of all messages that the server has sent about it.
     pub(super) said_bytes: usize,
 }
 
-/// What others may know of a request in flight.
+/// A request in flight, as operators see it.
 #[derive(Clone, Debug)]
 pub struct CallInfo {
     /// The client's id for it.
     pub id: RequestId,
-    /// What was asked.
+    /// Its method.
     pub method: Method,
     /// The tool, if one was called.
     pub tool: Option<String>,
-    /// When.
+    /// When it arrived.
     pub started: Time,
-    /// When the server last reported progress, or got an answer to a question.
+    /// When the server last reported progress or received an answer to a question.
     pub progressed: Option<Time>,
     /// Questions to the client that it waits for.
     pub asking: usize,
     /// The stream that its answer comes on, if it became one.
     pub stream: Option<StreamId>,
-    /// Whether somebody reads that stream.
+    /// Whether a client reads that stream.
     pub is_read: bool,
 }
 
-/// What operators see of a session.
+/// A session, as operators see it.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
     /// The name in logs.
     pub label: String,
     /// The hashed id.
     pub key: SessionKey,
-    /// Whom it answers to.
+    /// The principal that owns it.
     pub owner: Principal,
-    /// The endpoint it was begun at.
+    /// The endpoint at which it was created.
     pub route: Route,
     /// The negotiated revision.
     pub revision: Revision,
@@ -214,18 +217,18 @@ pub struct SessionInfo {
     pub requests: u64,
     /// Requests that ended in an error.
     pub errors: u64,
-    /// What was set for it alone.
+    /// Its own metadata and idle time.
     pub settings: Settings,
 }
 
 impl Session {
     pub(super) fn new(
-        inner: Arc<Inner>,
+        inner: Arc<SessionRuntime>,
         (id, secret): (SessionId, Option<EventSecret>),
         (owner, route): (Principal, Route),
         epoch: Epoch,
         created: Time,
-        state: State,
+        state: SessionState,
     ) -> Arc<Self> {
         let now = inner.clock.now();
         let key = id.key();
@@ -257,7 +260,7 @@ impl Session {
         &self.id
     }
 
-    /// How its events are named.
+    /// The event-id scheme of this session.
     pub fn event_names(&self) -> EventNames {
         self.names
     }
@@ -272,12 +275,12 @@ impl Session {
         &self.label
     }
 
-    /// Whether the session answers to this caller at this endpoint.
+    /// Whether the session belongs to this principal at this endpoint.
     pub(super) fn is_of(&self, principal: &Principal, route: &Route) -> bool {
         self.owner == *principal && self.route == *route
     }
 
-    /// Whom the session answers to.
+    /// The principal that owns the session.
     pub fn owner(&self) -> &Principal {
         &self.owner
     }
@@ -292,8 +295,8 @@ impl Session {
         self.state.lock().revision
     }
 
-    /// Notes in the log that the client does not say which revision it speaks, though its revision asks for it. Said
-    /// once, not for each request.
+    /// Logs a warning if the client's revision requires `MCP-Protocol-Version`, which the client does not send. Once
+    /// per session, not for each request.
     pub fn note_unversioned(&self) {
         if self.noted_unversioned.load(Ordering::Relaxed) {
             return;
@@ -307,7 +310,7 @@ impl Session {
         }
     }
 
-    /// Counts as use now: the idle clock starts anew. That is written down now and then, not each time.
+    /// Restarts the idle time. The record is updated from time to time, not on every use.
     pub fn touch(self: &Arc<Self>) {
         self.used_now();
         if self.is_unheard() {
@@ -317,14 +320,14 @@ impl Session {
         }
     }
 
-    /// Whether the record is too far behind the use of the session.
+    /// Whether the last use in the record is too old.
     fn use_lags(&self) -> bool {
         let idle = self.idle_ms.load(Ordering::Relaxed);
         idle != u64::MAX
             && self.last_used().0 >= self.saved_use.load(Ordering::Relaxed).saturating_add(idle / 8)
     }
 
-    /// The time in force after which it expires if nobody uses it.
+    /// The idle time in force, after which an unused session expires.
     pub(crate) fn idle_ttl(&self) -> Option<Duration> {
         match self.idle_ms.load(Ordering::Relaxed) {
             u64::MAX => None,
@@ -332,17 +335,17 @@ impl Session {
         }
     }
 
-    /// The settings say this from now on.
+    /// Puts an idle time from the settings into force.
     pub(super) fn set_idle_ttl(&self, ttl: IdleTtl) {
         self.idle_ms.store(in_force(ttl, &self.inner), Ordering::Relaxed);
     }
 
-    /// The idle clock starts anew, and whoever writes the record next writes that down.
+    /// Restarts the idle time. The next write of the record includes it.
     pub(super) fn used_now(&self) {
         self.last_used.store(self.inner.clock.now().0, Ordering::Relaxed);
     }
 
-    /// The last use, which is about to be written down.
+    /// The last use, for a caller that writes it to the record now.
     pub(super) fn use_to_save(&self) -> Time {
         let last = self.last_used();
         self.saved_use.store(last.0, Ordering::Relaxed);
@@ -353,7 +356,7 @@ impl Session {
         Time(self.last_used.load(Ordering::Relaxed))
     }
 
-    /// What operators see.
+    /// The session as operators see it.
     pub fn info(&self) -> SessionInfo {
         let state = self.state.lock();
         SessionInfo {
@@ -399,14 +402,14 @@ impl Session {
     /// Takes a notification from the client.
     ///
     /// # Errors
-    /// When the session is over.
+    /// When the session has ended.
     pub fn notification(self: &Arc<Self>, notification: Notification) -> Result<(), Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         self.hear_of_client(&mut state);
-        let heard = rules::hear(state.phase, &notification);
+        let heard = rules::admit_notification(state.phase, &notification);
         let link = match heard {
-            Heard::Initialized => {
+            NotificationDecision::Initialized => {
                 let fresh = state.phase != Phase::Initialized;
                 state.step(Step::InitializedSaid, self.inner.limits.gate);
                 if fresh {
@@ -414,18 +417,18 @@ impl Session {
                 }
                 state.link.clone()
             }
-            Heard::Cancel(id) => {
+            NotificationDecision::Cancel(id) => {
                 self.withdraw(&mut state, &id);
                 None
             }
-            Heard::Forward => state.link.clone(),
-            Heard::Ignore(why) => {
+            NotificationDecision::Forward => state.link.clone(),
+            NotificationDecision::Ignore(why) => {
                 tracing::debug!(session = %self.label, method = %notification.method, why, "ignored a notification");
                 None
             }
         };
         drop(state);
-        // A request that was withdrawn may have ended its stream.
+        // A cancelled request may have ended its stream.
         self.flush();
         if let Some(link) = link {
             self.tell(link.as_ref(), notification);
@@ -433,15 +436,15 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn check_alive(&self, state: &State) -> Result<(), Error> {
+    pub(super) fn check_alive(&self, state: &SessionState) -> Result<(), Error> {
         match state.end {
             None => Ok(()),
             Some(end) => Err(Error::new(end.reason(), "Session has ended")),
         }
     }
 
-    /// The client withdraws a request: nobody waits for its answer any more.
-    fn withdraw(self: &Arc<Self>, state: &mut State, id: &RequestId) {
+    /// Removes a request that the client has cancelled.
+    fn withdraw(self: &Arc<Self>, state: &mut SessionState, id: &RequestId) {
         let Some(call) = state.calls.remove(id) else {
             tracing::debug!(session = %self.label, request = ?id, "cancellation of a request that is not in flight");
             return;
@@ -462,15 +465,15 @@ impl Session {
     pub(super) fn look_at_deadline(self: &Arc<Self>) {
         let now = self.inner.clock.now();
         let mut state = self.state.lock();
-        // There is another entry if the last look panicked after it had made one; two would go on side by side for ever.
+        // If the last check panicked after it had added an entry, there are two, and both would stay for ever.
         if let Some(due) = state.due.take() {
             self.inner.deadlines.remove(due, Due::Session(self.id));
         }
         if state.end.is_some() {
             return;
         }
-        // Work in progress and open streams are use: a quiet client that listens must not lose its session. A use that
-        // lies ahead was before the clock was set back; the session would stay for as long as that.
+        // Running requests and open streams count as use: a client that only listens must not lose its session. A last
+        // use in the future means that the clock was set back; without a correction the session would live too long.
         let is_used = state.running > 0 || state.streams.values().any(|stream| stream.reader.is_some());
         if is_used || self.last_used() > now {
             self.last_used.store(now.0, Ordering::Relaxed);
@@ -481,8 +484,8 @@ impl Session {
         if idle || old {
             drop(state);
             tracing::debug!(session = %self.label, idle, old, "session expired");
-            // Its tombstone follows by itself.
-            drop(self.inner.end(self, End::Expired));
+            // A tracked task writes the tombstone.
+            drop(self.inner.end(self, EndCause::Expired));
             return;
         }
         let stale = state.kept.oldest.is_some_and(|oldest| now >= oldest.after(limits.event_ttl));
@@ -499,13 +502,13 @@ impl Session {
         if stale {
             self.trim();
         }
-        if tired && self.inner.stage() == Stage::Open {
+        if tired && self.inner.stage() == DrainStage::Open {
             self.fall_asleep();
         }
     }
 
-    /// Enters the session into the deadline queue at the next moment something may be due.
-    pub(super) fn schedule(&self, state: &mut State, now: Time) {
+    /// Enters the session into the deadline queue at its next possible deadline.
+    pub(super) fn schedule(&self, state: &mut SessionState, now: Time) {
         let limits = &self.inner.limits;
         let idle = self.idle_ttl().map(|ttl| self.last_used().after(ttl));
         let old = limits.max_lifetime.map(|age| self.created.after(age));
@@ -514,7 +517,7 @@ impl Session {
         let stale = stale.map(|oldest| oldest.after(limits.event_ttl).max(state.trim_again.map_or(now, at)));
         let lags = state.log_again.map(at);
         let tired = limits.dormant_after.map(|quiet| match self.last_used().after(quiet) {
-            // It was due and could not be done.
+            // It was due, but the session could not go dormant.
             due if due <= now => now.after(quiet),
             due => due,
         });
@@ -543,13 +546,13 @@ impl Session {
 }
 
 impl InFlight {
-    /// Something was heard of it, or its client answered a question: its time runs anew.
+    /// Restarts the timeout: the server reported progress, or the client answered a question.
     pub(super) fn goes_on(&mut self, now: Time) {
         self.progressed = Some(now);
         self.quiet_since = Some(Instant::now());
     }
 
-    /// Whether the client has already heard of this progress, before the request was run once more.
+    /// Whether the client has received this progress already, from an earlier run of the request.
     pub(super) fn repeats_progress(&mut self, params: Option<&RawJson>) -> bool {
         let Some(value) = params::progress_value(params) else { return false };
         let heard = self.progress_floor.is_some_and(|floor| value <= floor);
@@ -561,8 +564,8 @@ impl InFlight {
     }
 }
 
-impl State {
-    pub(super) fn new(initialize: RawJson, revision: Revision, seat: Seat) -> Self {
+impl SessionState {
+    pub(super) fn new(initialize: RawJson, revision: Revision, count_guard: CountGuard) -> Self {
         Self {
             phase: Phase::Initializing,
             revision,
@@ -574,7 +577,7 @@ impl State {
             initialize_result: RawJson::EMPTY_OBJECT,
             end: None,
             left: false,
-            hints: Hints::Unknown,
+            hints: ToolHints::Unknown,
             settled: None,
             calls: HashMap::default(),
             next_call: 0,
@@ -586,7 +589,7 @@ impl State {
             next_stream: 1,
             next_reader: 0,
             outbox: Outbox::default(),
-            kept: Kept::default(),
+            kept: KeptEvents::default(),
             log_lags: false,
             log_again: None,
             renew_notes: false,
@@ -599,30 +602,30 @@ impl State {
             version: Version(0),
             saving: false,
             unsaved: false,
-            seat: Some(seat),
-            held: None,
+            count_guard: Some(count_guard),
+            charge: None,
             due: None,
             requests: 0,
             errors: 0,
         }
     }
 
-    /// The position of the last event of the standalone stream that some reader was given.
+    /// Position of the last event of the standalone stream that a reader has delivered.
     pub(super) fn delivered(&self) -> u64 {
         self.streams.get(&StreamId::STANDALONE).map_or(0, |stream| stream.delivered.0)
     }
 
-    /// Moves the phase on; a step that is not possible here changes nothing.
+    /// Applies a step to the phase; an impossible step changes nothing.
     pub(super) fn step(&mut self, step: Step, gate: crate::limits::Gate) {
         if let Some(phase) = self.phase.after(step, gate) {
             self.phase = phase;
         }
     }
 
-    /// Whether the client said at `initialize` that it can answer `method`.
+    /// Whether the client declared in `initialize` that it can answer `method`.
     pub(super) fn client_can(&self, method: &Method) -> bool {
         #[derive(serde::Deserialize)]
-        struct Params {
+        struct DeclaredCapabilities {
             #[serde(default)]
             capabilities: serde_json::Map<String, serde_json::Value>,
         }
@@ -632,7 +635,9 @@ impl State {
             Method::RootsList => "roots",
             _ => return true,
         };
-        self.initialize.read::<Params>().is_ok_and(|params| params.capabilities.contains_key(capability))
+        self.initialize
+            .read::<DeclaredCapabilities>()
+            .is_ok_and(|params| params.capabilities.contains_key(capability))
     }
 }
 
@@ -642,23 +647,23 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// The idle time in force in ms, `u64::MAX` for none.
-fn in_force(ttl: IdleTtl, inner: &Inner) -> u64 {
+/// The idle time in force in ms; `u64::MAX` means no limit.
+fn in_force(ttl: IdleTtl, inner: &SessionRuntime) -> u64 {
     let ttl = ttl.in_force(&inner.limits);
     ttl.map_or(u64::MAX, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The error of a session that is over.
-pub(super) fn ended_error(end: End) -> Error {
+/// The error for a session that has ended.
+pub(super) fn ended_error(end: EndCause) -> Error {
     let how = match end {
-        End::Deleted => "Session was deleted",
-        End::Expired => "Session has expired",
-        End::Revoked => "Session was revoked by an operator",
+        EndCause::Deleted => "Session was deleted",
+        EndCause::Expired => "Session has expired",
+        EndCause::Revoked => "Session was revoked by an operator",
     };
     Error::new(end.reason(), how)
 }
 
-/// The error of a session nobody knows.
+/// The error for an unknown session.
 pub(super) fn unknown_error() -> Error {
     Error::new(Reason::SessionNotFound, "Session not found or expired")
 }

@@ -1,9 +1,10 @@
-//! When a session in the store is due: by its own idle time, or by the limits of today.
+//! The settings of one session, and the deadline of a session in the store.
 //!
-//! Its deadline was made with the limits of the process that wrote it, which it notes. If they were changed since, it is made
-//! anew: a session follows a longer idle time as well as a shorter one, without a look at every record. A session with an
-//! idle time of its own notes that instead, and follows nothing else; a reader that does not know of it goes by the
-//! deadline, which is right until that reader writes.
+//! The deadline in a record was computed with the limits of the process that wrote it, and the record contains the
+//! idle time of those limits. If the limits have changed since, the deadline is computed again: so a session follows a
+//! longer or shorter idle time, and no record has to be rewritten. The record of a session with its own idle time
+//! contains that instead, and the session does not follow the limits. A reader that does not know this member uses the
+//! deadline, which is right until that reader writes the record.
 
 use std::time::Duration;
 
@@ -13,23 +14,37 @@ use crate::limits::Limits;
 use crate::port::clock::Time;
 use crate::record::SessionRecord;
 
-/// How long a session lives when nobody uses it.
+/// Data that users attach to a session.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
+/// The settings of one session.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
+pub struct Settings {
+    /// Data that users attach to it.
+    #[serde(default)]
+    pub metadata: Metadata,
+    /// Its idle time.
+    #[serde(default, rename = "ttl_ms")]
+    pub ttl: IdleTtl,
+}
+
+/// The idle time of a session: how long it lives without use.
 ///
 /// As JSON it is a number of milliseconds, `"never"` or `"default"`.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "IdleTtlJson", into = "IdleTtlJson")]
 pub enum IdleTtl {
-    /// As the limits say, also when they are changed.
+    /// The idle time of the limits, also when they change.
     #[default]
     Default,
-    /// This long, whatever the limits say; a millisecond at least.
+    /// Its own idle time, independent of the limits; at least a millisecond.
     After(Duration),
-    /// For ever, as far as use goes: [`Limits::max_lifetime`] still counts.
+    /// No idle time: the session ends only by [`Limits::max_lifetime`].
     Never,
 }
 
 impl IdleTtl {
-    /// In milliseconds as records have it: 0 for never, nothing for the default.
+    /// In milliseconds, as in records: 0 for never, `None` for the default.
     pub fn as_ms(self) -> Option<u64> {
         match self {
             Self::Default => None,
@@ -38,7 +53,7 @@ impl IdleTtl {
         }
     }
 
-    /// What a record says.
+    /// The idle time from the number in a record.
     pub fn of_ms(ms: Option<u64>) -> Self {
         match ms {
             None => Self::Default,
@@ -47,7 +62,7 @@ impl IdleTtl {
         }
     }
 
-    /// The time in force; nothing if there is no end to it.
+    /// The effective idle time; `None` if there is no limit.
     pub fn in_force(self, limits: &Limits) -> Option<Duration> {
         match self {
             Self::Default => limits.idle_ttl,
@@ -56,8 +71,8 @@ impl IdleTtl {
         }
     }
 
-    /// The two members of a record that say it: the time of its own, and the one of the limits that it follows.
-    pub(super) fn noted(self, limits: &Limits) -> (Option<u64>, Option<u64>) {
+    /// The two members of a record for it: the session's own idle time, and that of the limits.
+    pub(crate) fn noted(self, limits: &Limits) -> (Option<u64>, Option<u64>) {
         match self.as_ms() {
             Some(own) => (Some(own), None),
             None => (None, Some(idle_ms(limits))),
@@ -68,7 +83,7 @@ impl IdleTtl {
 /// An idle time as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum IdleTtlJson {
     Ms(u64),
     Word(Word),
 }
@@ -80,7 +95,7 @@ enum Word {
     Never,
 }
 
-impl From<IdleTtl> for Written {
+impl From<IdleTtl> for IdleTtlJson {
     fn from(ttl: IdleTtl) -> Self {
         match ttl.as_ms() {
             None => Self::Word(Word::Default),
@@ -90,18 +105,18 @@ impl From<IdleTtl> for Written {
     }
 }
 
-impl From<Written> for IdleTtl {
-    fn from(written: Written) -> Self {
+impl From<IdleTtlJson> for IdleTtl {
+    fn from(written: IdleTtlJson) -> Self {
         match written {
-            Written::Ms(ms) => Self::After(Duration::from_millis(ms)),
-            Written::Word(Word::Default) => Self::Default,
-            Written::Word(Word::Never) => Self::Never,
+            IdleTtlJson::Ms(ms) => Self::After(Duration::from_millis(ms)),
+            IdleTtlJson::Word(Word::Default) => Self::Default,
+            IdleTtlJson::Word(Word::Never) => Self::Never,
         }
     }
 }
 
-/// The idle time as records note it.
-pub(super) fn idle_ms(limits: &Limits) -> u64 {
+/// The idle time of the limits, as in records.
+pub(crate) fn idle_ms(limits: &Limits) -> u64 {
     limits.idle_ttl.map_or(0, millis)
 }
 
@@ -109,8 +124,8 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// When a session is due that nobody uses after this, at the latest.
-pub(super) fn after_use(
+/// The latest deadline of a session that is not used after `last_used`.
+pub(crate) fn after_use(
     last_used: Time,
     idle: Option<Duration>,
     created: Time,
@@ -121,8 +136,8 @@ pub(super) fn after_use(
     [idle, old].into_iter().flatten().min()
 }
 
-/// Gives a session that is not in memory another idle time, which counts from now. Returns when it is due.
-pub(super) fn begin_anew(
+/// Gives a session that is not in memory another idle time, which counts from now. Returns its deadline.
+pub(crate) fn begin_anew(
     session: &mut SessionRecord,
     ttl: IdleTtl,
     limits: &Limits,
@@ -130,17 +145,17 @@ pub(super) fn begin_anew(
 ) -> Option<Time> {
     session.last_used = now.0;
     (session.ttl_ms, session.idle_ms) = ttl.noted(limits);
-    // Exact, because nobody uses it unseen.
+    // Exact, because a session that is not in memory cannot be used without this record being read.
     after_use(now, ttl.in_force(limits), Time(session.created), limits)
 }
 
-/// When a session is due whose record has this deadline.
-pub(super) fn due(session: &SessionRecord, deadline: Option<Time>, limits: &Limits) -> Option<Time> {
+/// When a session is due, from its record and the record's deadline.
+pub(crate) fn due(session: &SessionRecord, deadline: Option<Time>, limits: &Limits) -> Option<Time> {
     let followed = session.idle_ms.filter(|_| session.ttl_ms.is_none());
     let Some(before) = followed.filter(|before| *before != idle_ms(limits)) else { return deadline };
     let last_used = Time(session.last_used);
-    // A record of a session that was put to sleep is exact; in any other the last use may be missing, and it has twice
-    // the time.
+    // The record of a dormant session has the exact last use. In any other record the last uses may be missing, so the
+    // session gets twice the time.
     let is_exact = before > 0 && deadline == Some(last_used.after(Duration::from_millis(before)));
     let idle = limits.idle_ttl.map(|ttl| if is_exact { ttl } else { ttl * 2 });
     after_use(last_used, idle, Time(session.created), limits)

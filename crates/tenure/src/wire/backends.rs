@@ -1,0 +1,332 @@
+//! The servers behind the gateway, built from the configuration: commands, URLs, or the demo server.
+//!
+//! In: the configuration. Out: one [`Backend`] with the layers around it that translate between eras, and the names
+//! of its endpoints. Starts the warden if there is a command to run.
+
+use std::cell::OnceCell as Once;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Inherit, NotFound, Warden};
+use tenure_backend::remote::{self, RemoteBackend};
+use tenure_layers::bridge::{EitherEra, ExchangesOnSessions, Halves, PoolLimits};
+use tenure_layers::data::KindOfState;
+use tenure_layers::merge::{MergedBackend, MergedMember};
+use tenure_layers::revisions::Revisions;
+use tenure_layers::routes::Routes;
+use tenure_protocol::Era;
+use tenure_protocol::translate::evidence::ServerTransport;
+use tenure_session::backend::probe::Probe;
+use tenure_session::backend::{Backend, Responder};
+use tenure_session::fingerprint::Fingerprints;
+use tenure_session::port::clock::SystemClock;
+use tenure_session::supervise::Loops;
+
+use crate::config::{Behind, ChildConfig, Config, Inherited, Speaks, UpstreamConfig};
+use crate::failure::Failure;
+use crate::servers;
+
+/// The server behind the gateway, with the kinds of state that its data sessions hold.
+pub(crate) struct Served {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) kinds: Vec<KindOfState>,
+    /// The names of the endpoints `/mcp/NAME`, beside `/mcp`.
+    pub(crate) routes: Vec<String>,
+    /// Tell these servers from others.
+    pub(crate) fingerprints: Fingerprints,
+    /// The background tasks of the backend and its layers.
+    pub(super) loops: Loops,
+}
+
+impl Served {
+    /// A server of the embedder, whose tools work on these kinds of state.
+    pub(crate) fn embedded(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
+        let (routes, fingerprints) = (Vec::new(), servers::embedded());
+        Self { backend, kinds, routes, fingerprints, loops: Loops::default() }
+    }
+
+    /// The one server that the configuration names.
+    fn one(backend: Arc<dyn Backend>, config: &Config, loops: Loops) -> Self {
+        let fingerprints = servers::fingerprints(config);
+        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints, loops }
+    }
+}
+
+/// The kinds of state that the demo server's tools work on.
+pub(crate) fn demo_kinds() -> Vec<KindOfState> {
+    vec![crate::demo::workspace()]
+}
+
+/// The program of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Program {
+    /// The command `tenure`. It can start itself again as the warden, which ends the children if this process is
+    /// killed.
+    Tenure,
+    /// A program of an embedder. It cannot be started again as a warden.
+    Other,
+}
+
+/// The servers that the configuration names, or the demo server if it names none.
+pub(crate) fn served(config: &Config, program: Program) -> Result<Served, Failure> {
+    let (warden, loops) = (Wardens { of_all: Once::default(), program }, Loops::default());
+    if let Some(url) = &config.upstream.url {
+        return Ok(Served::one(upstream(url, &config.upstream, config, &loops)?, config, loops));
+    }
+    if !config.child.command.is_empty() {
+        return Ok(Served::one(child(&config.child, None, &warden, config, &loops)?, config, loops));
+    }
+    if config.backends.is_empty() {
+        let demo = Served::one(Arc::new(crate::demo::backend()), config, loops);
+        return Ok(Served { kinds: demo_kinds(), ..demo });
+    }
+    several(config, &warden, loops)
+}
+
+/// Several servers: each at its own endpoint, and all of them merged into one at `/mcp`.
+fn several(config: &Config, warden: &Wardens, loops: Loops) -> Result<Served, Failure> {
+    let (mut members, mut named) = (Vec::new(), Vec::new());
+    for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
+        let backend = match &elsewhere.url {
+            Some(url) => upstream(url, elsewhere, config, &loops),
+            None => child(program, Some(name), warden, config, &loops),
+        };
+        let backend =
+            backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
+        named.push((name.clone(), Arc::clone(&backend)));
+        members.push(MergedMember { name: name.clone(), prefix: prefix.clone(), backend });
+    }
+    let routes = named.iter().map(|(name, _)| name.clone()).collect();
+    // 4 KiB are reserved for the message around the lists.
+    let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
+    let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
+    let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config, &loops));
+    Ok(Served { routes, ..Served::one(Arc::new(routes_to), config, loops) })
+}
+
+/// How long a server may take to start. Slightly shorter than the time that its session waits, so that the start fails
+/// first: the failure is logged, the session is told, and the next start backs off.
+fn start_timeout(config: &Config) -> Duration {
+    let whole = config.limits.initialize_timeout;
+    whole - (whole / 10).min(Duration::from_secs(1))
+}
+
+fn child(
+    config: &ChildConfig,
+    name: Option<&String>,
+    wardens: &Wardens,
+    whole: &Config,
+    loops: &Loops,
+) -> Result<Arc<dyn Backend>, Failure> {
+    let mut command = found_command(config, whole)?;
+    command.name = name.cloned();
+    command.limits.start_timeout = start_timeout(whole);
+    command.limits.first_files = whole.descriptors.of_child;
+    let legacy = ChildBackend::new(command, wardens.warden()?);
+    let modern = legacy.modern();
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), ServerTransport::Pipes, config.era, whole, loops))
+}
+
+/// The process that ends the children if this one is killed. One for all children, started with the first.
+struct Wardens {
+    of_all: Once<Arc<Warden>>,
+    program: Program,
+}
+
+impl Wardens {
+    fn warden(&self) -> Result<Option<Arc<Warden>>, Failure> {
+        if self.program == Program::Other {
+            return Ok(None);
+        }
+        if let Some(warden) = self.of_all.get() {
+            return Ok(Some(Arc::clone(warden)));
+        }
+        // A killed process cannot end its children itself, so another process has to.
+        let warden = std::env::current_exe().and_then(|program| Warden::start(&program, &["warden"]));
+        let warden = warden.map_err(|error| {
+            Failure::new("cannot start the process that ends children should this one be killed")
+                .caused_by(error)
+        })?;
+        Ok(Some(Arc::clone(self.of_all.get_or_init(|| Arc::new(warden)))))
+    }
+}
+
+/// Puts a bridge in front of a server that knows only sessions, so that it answers requests without one.
+fn bridged(backend: Arc<dyn Backend>, config: &Config, loops: &Loops) -> Arc<dyn Responder> {
+    let limits = PoolLimits {
+        reuse: config.bridge.reuse,
+        max: config.bridge.max_sessions,
+        idle: config.bridge.idle,
+        open_timeout: config.limits.initialize_timeout,
+        task_ttl: config.tasks.max_ttl,
+        ..PoolLimits::default()
+    };
+    let bridge = ExchangesOnSessions::new(backend, limits);
+    loops.include(bridge.loops());
+    Arc::new(bridge)
+}
+
+/// What answers requests without a session: the server itself if it can, otherwise a bridge.
+pub(super) fn responder(backend: &Arc<dyn Backend>, config: &Config, loops: &Loops) -> Arc<dyn Responder> {
+    let own = Arc::clone(backend).responder();
+    own.unwrap_or_else(|| bridged(Arc::clone(backend), config, loops))
+}
+
+/// A server whose era is detected, unless the configuration sets it.
+fn of_either_era(
+    (legacy, modern): (Arc<dyn Backend>, Arc<dyn Probe>),
+    over: ServerTransport,
+    speaks: Speaks,
+    config: &Config,
+    loops: &Loops,
+) -> Arc<dyn Backend> {
+    let only = match speaks {
+        Speaks::Auto => None,
+        Speaks::Legacy => Some(Era::Legacy),
+        Speaks::Modern => Some(Era::Modern),
+    };
+    let legacy = Arc::new(Revisions::new(legacy));
+    let halves = Halves { legacy, modern, over, only, ttl: config.bridge.era_ttl };
+    Arc::new(EitherEra::new(halves, Arc::new(SystemClock), |legacy| bridged(legacy, config, loops)))
+}
+
+fn upstream(
+    url: &str,
+    config: &UpstreamConfig,
+    whole: &Config,
+    loops: &Loops,
+) -> Result<Arc<dyn Backend>, Failure> {
+    let mut headers = Vec::new();
+    for header in &config.headers {
+        let (name, value) = header.split_once(':').unwrap_or((header, ""));
+        let whose = format!("the header `{}` of `upstream.headers`", name.trim());
+        let value =
+            secret(value.trim(), &whose, "write `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`")?;
+        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    let upstream = remote::Upstream {
+        headers,
+        connect_timeout: config.connect_timeout,
+        max_message_bytes: config.max_message_bytes,
+        patience: config.patience.min(start_timeout(whole)),
+        ..remote::Upstream::new(url)
+    };
+    let unusable = |error: String| {
+        Failure::new(format!("cannot use the upstream: {error}"))
+            .hint("name an endpoint such as https://mcp.example.com/mcp")
+    };
+    let legacy = RemoteBackend::new(&upstream).map_err(unusable)?;
+    let modern = legacy.modern();
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), ServerTransport::Http, config.era, whole, loops))
+}
+
+/// The command of a child, after a check that its program exists.
+fn found_command(child: &ChildConfig, whole: &Config) -> Result<ChildCommand, Failure> {
+    let command = child_command(child, whole)?;
+    command.find().map_err(|why| cannot_run(&command, &why))?;
+    Ok(command)
+}
+
+/// Reads a value that may be a secret: the value itself, `env:VARIABLE` or `file:PATH`. A failure names what is
+/// missing, never the value.
+fn secret(value: &str, whose: &str, hint: &str) -> Result<String, Failure> {
+    match value.split_once(':') {
+        Some(("env", variable)) => std::env::var(variable).map_err(|_| {
+            Failure::new(format!("{whose} needs the variable `{variable}`, which is not set")).hint(hint)
+        }),
+        Some(("file", path)) => match std::fs::read_to_string(path) {
+            Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+            Err(error) => {
+                Err(Failure::new(format!("{whose} needs the file `{path}`")).caused_by(error).hint(hint))
+            }
+        },
+        _ => Ok(value.to_owned()),
+    }
+}
+
+/// Checks that the programs, folders, files and variables of all servers exist. Starts nothing.
+pub(super) fn look_for_servers(config: &Config) -> Result<(), Failure> {
+    let one = [(None, &config.child, &config.upstream)];
+    let several = config.backends.iter().map(|behind| (Some(&behind.name), &behind.child, &behind.upstream));
+    for (name, program, elsewhere) in one.into_iter().chain(several) {
+        let found = match &elsewhere.url {
+            Some(url) => upstream(url, elsewhere, config, &Loops::default()).map(drop),
+            None if program.command.is_empty() => Ok(()),
+            None => found_command(program, config).map(drop),
+        };
+        found.map_err(|failure| match name {
+            Some(name) => Failure::new(format!("backend `{name}`")).caused_by(failure),
+            None => failure,
+        })?;
+    }
+    Ok(())
+}
+
+fn child_command(child: &ChildConfig, whole: &Config) -> Result<ChildCommand, Failure> {
+    let [program, arguments @ ..] = &child.command[..] else {
+        return Err(Failure::new("there is no command to run"));
+    };
+    let environment = child.env.iter().map(|pair| match pair.split_once('=') {
+        Some((name, value)) => {
+            let hint = "write `NAME=value`, `NAME=env:VARIABLE` or `NAME=file:PATH`";
+            Ok((name.to_owned(), secret(value, &format!("`{name}` of `child.env`"), hint)?))
+        }
+        None => Err(Failure::new(format!("`child.env` has `{pair}`, which sets nothing"))
+            .hint("write each as `NAME=VALUE`")),
+    });
+    Ok(ChildCommand {
+        environment: environment.collect::<Result<_, _>>()?,
+        inherit: match &child.inherit {
+            Inherited::All => Inherit::AllBut(whole.secret_variables()),
+            Inherited::Only(names) => Inherit::Only(names.clone()),
+        },
+        folder: child.folder.clone(),
+        is_shared: child.share,
+        limits: ChildLimits {
+            warm: child.warm,
+            max: child.max,
+            max_line_bytes: child.max_line_bytes,
+            grace: child.grace,
+            max_memory: child.max_memory.map(|bytes| bytes as u64),
+            max_files: child.max_files.map(|files| files as u64),
+            ..ChildLimits::default()
+        },
+        ..ChildCommand::new(program, arguments)
+    })
+}
+
+/// The failure of a command that cannot run. It is found at the start, not when the first session needs the command.
+fn cannot_run(command: &ChildCommand, why: &NotFound) -> Failure {
+    let program = command.program.display();
+    let failure = Failure::new(format!("cannot run `{program}`"));
+    let is_file = command.program.as_os_str().as_encoded_bytes().contains(&b'/');
+    match why {
+        NotFound::NoFolder(folder) => failure
+            .because(format!("there is no folder `{}`", folder.display()))
+            .hint("make it, or set `child.folder` to the one that the server shall run in"),
+        NotFound::NotExecutable(file) => {
+            failure.because(format!("`{}` may not be executed", file.display())).hint(
+                "make it executable with `chmod +x`, or name the program that runs it first, such as `node`",
+            )
+        }
+        NotFound::IsFolder(file) => failure
+            .because(format!("`{}` is a folder", file.display()))
+            .hint("name the program, and its arguments after it, each as a word of its own"),
+        NotFound::Nothing if is_file => {
+            failure.because("there is no such file").hint(match &command.folder {
+                Some(folder) => {
+                    format!("it is looked for from `{}`, where it runs (`child.folder`)", folder.display())
+                }
+                None => "it is looked for from the folder that tenure was started in".to_owned(),
+            })
+        }
+        NotFound::Nothing => failure
+            .because("there is no such program on the path")
+            .hint("install it, name it with its folder, or set PATH; arguments are words of their own"),
+    }
+}
+
+/// Runs as the warden: ends the children of the process that started it when that process is killed.
+pub(crate) fn watch_over_children() {
+    tenure_backend::child::watch(std::io::stdin().lock());
+}

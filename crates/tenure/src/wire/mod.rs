@@ -1,0 +1,21 @@
+//! From the configuration to running parts. Only this folder names concrete stores and backends.
+//!
+//! `backends` builds the servers behind the gateway, `store` opens the store, and `node` puts both together with the
+//! sessions and exchanges.
+
+mod node;
+mod backends;
+mod store;
+
+pub(crate) use tenure_store::copy::{CopyProgress, save_log};
+#[cfg(test)]
+pub(crate) use tenure_store::disk::ReportTotals;
+pub(crate) use tenure_store::disk::{ByteProgress, Damage, DamageKind, Missing, Report};
+pub(crate) use tenure_store::open::OpenedStore;
+
+pub(crate) use backends::{Program, Served, demo_kinds, served, watch_over_children};
+pub(crate) use node::{Assembled, AssembledStdio, assemble, assemble_stdio, listening, look_for_parts};
+pub(crate) use store::{
+    Access, BackedUp, backup, check, copy, count, disk_url, existing_folder, folder, new_key, open,
+    open_configured, repair, store_url,
+};

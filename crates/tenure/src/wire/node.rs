@@ -1,0 +1,238 @@
+//! Puts a server together: its store, the server behind it, sessions, exchanges, data sessions, and their endpoints.
+//!
+//! In: the configuration, the server behind and an open store. Out: running parts, without a socket.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_layers::data::{DataLayer, Required};
+use tenure_protocol::modern::Caching;
+use tenure_session::backend::Backend;
+use tenure_session::budget::{Budget, BudgetLimits, Resource};
+use tenure_session::exchange::{self, ExchangeLimits, Exchanges};
+use tenure_session::port::clock::SystemClock;
+use tenure_session::port::seal::Seal;
+use tenure_session::port::store::Store;
+use tenure_session::session::{SessionParts, Sessions};
+use tenure_session::state::States;
+use tenure_session::task::{TaskLimits, Tasks};
+use tenure_session::{Limits, Route};
+use tenure_store::sealed::keys::SealKeys;
+use tenure_transport::http::{Endpoint, Router, Rules};
+use tenure_transport::stdio::Stdio;
+use tenure_transport::tls::{self, TlsAcceptor};
+use tokio::net::TcpListener;
+
+use super::OpenedStore;
+use super::backends::{self, Served, responder};
+use super::store::{self, Access};
+use crate::config::{Config, DataOffer};
+use crate::failure::Failure;
+use crate::servers;
+
+/// The parts of a running HTTP server, without the socket.
+pub(crate) struct Assembled {
+    pub(crate) sessions: Sessions,
+    pub(crate) exchanges: Exchanges,
+    pub(crate) states: States,
+    pub(crate) router: Router,
+    pub(crate) store: OpenedStore,
+    pub(crate) budget: Budget,
+    /// The store's folder, if it has one.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// Starts the sessions and exchanges, and puts the endpoints in front of them.
+pub(crate) async fn assemble(
+    config: &Config,
+    served: Served,
+    opened: OpenedStore,
+) -> Result<Assembled, Failure> {
+    let folder = store::control_folder(config, &opened)?;
+    let routes = served.routes.clone();
+    let budget = budget(config);
+    let limits = config.limits.clone();
+    let Runtimes { sessions, exchanges, states } = run(&opened, config, limits, served, &budget).await?;
+    let rules =
+        Rules { stall_timeout: config.bounds.stall_timeout, budget: budget.clone(), ..config.rules.clone() };
+    let endpoint = |route: Route| {
+        Endpoint::new(sessions.on(route.clone()), rules.clone()).with_exchanges(exchanges.on(route))
+    };
+    let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
+    let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
+    Ok(Assembled { sessions, exchanges, states, router, store: opened, budget, folder })
+}
+
+/// The parts of a process that serves one client over stdio.
+pub(crate) struct AssembledStdio {
+    pub(crate) sessions: Sessions,
+    pub(crate) exchanges: Exchanges,
+    pub(crate) states: States,
+    pub(crate) stdio: Stdio,
+    pub(crate) store: OpenedStore,
+    /// The store's folder, if it has one.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// Opens the store, starts the sessions and exchanges, and puts the connection in front of them.
+pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<AssembledStdio, Failure> {
+    let opened = match store::open_configured(config).await? {
+        Access::Open(opened) => opened,
+        Access::InUse(failure) => {
+            return Err(failure.hint(
+                "run `tenure serve` once and let clients connect to it over HTTP, or keep this client's session \
+                 elsewhere with `--name NAME` or `--store disk:PATH`, or nowhere with `--store memory:`",
+            ));
+        }
+    };
+    let limits = Limits {
+        // Only a POST has to choose early between JSON and a stream.
+        json_wait: Duration::ZERO,
+        // The session lives as long as its connection, because its client could not begin another. The idle time
+        // still applies, to sessions that a killed process left in the store.
+        max_lifetime: None,
+        handshake_ttl: None,
+        ..config.limits.clone()
+    };
+    let folder = store::control_folder(config, &opened)?;
+    let Runtimes { sessions, exchanges, states } =
+        run(&opened, config, limits, served, &budget(config)).await?;
+    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
+        .with_exchanges(exchanges.clone());
+    Ok(AssembledStdio { sessions, exchanges, states, stdio, store: opened, folder })
+}
+
+/// Serves clients: with sessions, without them, and the data sessions of both.
+struct Runtimes {
+    sessions: Sessions,
+    exchanges: Exchanges,
+    states: States,
+}
+
+/// Starts the runtimes. Every step that can fail comes before the first start: the caller closes the store after a
+/// failure, and a started runtime would go on using it.
+async fn run(
+    opened: &OpenedStore,
+    config: &Config,
+    limits: Limits,
+    served: Served,
+    budget: &Budget,
+) -> Result<Runtimes, Failure> {
+    let store = Arc::clone(&opened.store);
+    let seal = store::request_state_seal(config, &store).await?;
+    let carry = store::keys(config.data.carry_key_file.as_ref())?;
+    let is_ours = !servers::are_named(config);
+    let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
+    let (backend, states) = with_data_sessions(config, served, &store, carry, budget);
+    let exchange_limits = ExchangeLimits {
+        max_running: config.exchanges.max_running,
+        max_listens: config.exchanges.max_listens,
+        max_parked: config.exchanges.max_parked,
+        stream_after: config.exchanges.stream_after,
+        max_kept: config.exchanges.max_kept,
+        ..ExchangeLimits::of(&limits)
+    };
+    let clock = Arc::new(SystemClock);
+    let task_limits = TaskLimits {
+        // 4 KiB are reserved for the message around the outcome.
+        max_outcome_bytes: limits.max_event_bytes.saturating_sub(4096),
+        ..config.tasks.clone()
+    };
+    let parts = SessionParts {
+        store: Arc::clone(&store),
+        backend: Arc::clone(&backend),
+        clock: Arc::clone(&clock) as _,
+        limits,
+    };
+    let sessions = Sessions::start_with_servers(parts, fingerprints.clone());
+    let responder = responder(&backend, config, &loops);
+    let exchanges = Exchanges::start(exchange::ExchangeParts {
+        responder,
+        clock,
+        limits: exchange_limits,
+        seal,
+        fanout: sessions.fanout(),
+        eras: config.eras,
+        caching: if is_ours || config.exchanges.trust_public { Caching::AsSaid } else { Caching::Private },
+    })
+    .with_store(Arc::clone(&store), fingerprints)
+    .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
+    for part in [&loops, states.loops(), exchanges.loops()] {
+        sessions.loops().include(part);
+    }
+    Ok(Runtimes { sessions, exchanges, states })
+}
+
+/// Puts data sessions in front of a server, if they are offered.
+fn with_data_sessions(
+    config: &Config,
+    served: Served,
+    store: &Arc<dyn Store>,
+    carry: Option<SealKeys>,
+    budget: &Budget,
+) -> (Arc<dyn Backend>, States) {
+    let Served { backend, kinds, loops, .. } = served;
+    // Started even if none are offered: existing data sessions still expire, and operators can see them.
+    let (clock, limits) = (Arc::new(SystemClock), config.data.limits.clone());
+    let states = States::start_within(Arc::clone(store), clock, limits, budget.clone());
+    let mut policy = config.data.policy.clone();
+    policy.seal = carry.map(|keys| Arc::new(keys) as Arc<dyn Seal>);
+    let offered = match config.data.offer {
+        DataOffer::Auto => !kinds.is_empty() || policy.required != Required::None,
+        DataOffer::Always => true,
+        DataOffer::Never => false,
+    };
+    if !offered {
+        return (backend, states);
+    }
+    let responder = responder(&backend, config, &loops);
+    let layer = DataLayer::new(backend, states.clone(), policy, kinds).with_responder(responder);
+    (Arc::new(layer), states)
+}
+
+/// The bounds of what clients may make the process hold.
+fn budget(config: &Config) -> Budget {
+    // All clients on this machine have the same address, so that a share per address would be one for all of them.
+    let by_place = if config.listen.ip().is_loopback() { 100 } else { 50 };
+    let limits = BudgetLimits::default()
+        .with_share(config.clients.share.unwrap_or(by_place))
+        .with(Resource::Memory, config.clients.memory_bytes)
+        .with(Resource::Calls, config.exchanges.max_running)
+        .with(Resource::Listens, config.exchanges.max_listens)
+        .with(Resource::Parked, config.exchanges.max_parked)
+        .with(Resource::Sessions, config.limits.max_sessions)
+        .with(Resource::Disk, config.clients.disk_bytes);
+    Budget::new(limits)
+}
+
+/// Makes the socket usable for tokio, and sets up TLS if it is configured.
+pub(crate) fn listening(
+    config: &Config,
+    listener: std::net::TcpListener,
+) -> Result<(TcpListener, Option<TlsAcceptor>), Failure> {
+    let tls = match &config.tls {
+        None => None,
+        Some(files) => Some(tls::acceptor(&files.cert, &files.key).map_err(|error| {
+            Failure::new("cannot set up TLS")
+                .caused_by(error)
+                .hint("`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key")
+        })?),
+    };
+    let listening = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
+    let listener = listening.map_err(|error| Failure::new("cannot use the socket").caused_by(error))?;
+    Ok((listener, tls))
+}
+
+/// Checks that all parts that the configuration names exist: programs, folders, files, variables. Starts nothing.
+pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
+    store::location(&store::store_url(config)?)?;
+    store::keys(config.store_key_file.as_ref())?;
+    backends::look_for_servers(config)?;
+    for file in config.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]) {
+        std::fs::read(file).map_err(|error| {
+            Failure::new(format!("cannot read the file `{}` of `tls`", file.display())).caused_by(error)
+        })?;
+    }
+    Ok(())
+}
