@@ -1,8 +1,8 @@
-//! Which message from a single stream belongs to which request.
+//! The requests of one session in flight on a single stream, and which of them each message belongs to.
 //!
-//! Towards the child every request has an id of ours. What comes back is put where it belongs: a response by its
-//! id, progress by its token, a log message or a question with the one request of the client's that is in flight, if
-//! there is one, and everything else with the session.
+//! Towards the server every request has an id of ours. In: the server's messages. A response is matched by its id,
+//! progress by its token. A log message or a question goes to the client's request if exactly one is in flight.
+//! Everything else goes to the session's outlet.
 
 use std::sync::Arc;
 
@@ -19,51 +19,51 @@ use tenure_session::call::{CallContext, Outlet};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Questions of a child that may be under way at once. Beyond that they are refused.
+/// Questions of the server that may be in flight at once. Further questions are refused.
 const QUESTIONS: usize = 128;
 
-pub(super) struct Traffic {
+pub(super) struct PendingRequests {
     outlet: Outlet,
-    /// Lines to the child.
+    /// Messages to the server. For a child, each is one line.
     out: mpsc::Sender<Bytes>,
-    state: Mutex<State>,
+    state: Mutex<PendingState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PendingState {
     next: u64,
     handshake: Option<oneshot::Sender<Reply>>,
-    calls: HashMap<u64, Waiting>,
-    /// Questions to the client under way, by the child's id for them; dropping one withdraws it.
+    calls: HashMap<u64, PendingCall>,
+    /// Questions to the client in flight, by the server's id; dropping a handle withdraws the question.
     asking: HashMap<RequestId, AbortOnDropHandle<()>>,
-    /// It has been refused some, which is said once.
+    /// A question was refused before, so the log has the warning already.
     asks_too_much: bool,
-    /// Why nothing more will come.
+    /// Set when the server has ended: the error for everything that waits.
     over: Option<RpcError>,
 }
 
-struct Waiting {
+struct PendingCall {
     context: Arc<CallContext>,
     token: Option<RawJson>,
     answer: oneshot::Sender<Reply>,
 }
 
-/// A request on its way. It is forgotten when this is dropped, and withdrawn if there is no answer yet.
-pub(super) struct Sent {
-    traffic: Arc<Traffic>,
+/// A request in flight. Dropping it removes the entry, and cancels the request at the server if it is unanswered.
+pub(super) struct RequestGuard {
+    pending: Arc<PendingRequests>,
     pub(super) number: u64,
-    /// The child has heard of it, or will.
+    /// The request was sent, so the server needs a cancellation.
     pub(super) is_taken: bool,
     pub(super) answer: oneshot::Receiver<Reply>,
 }
 
-impl Traffic {
+impl PendingRequests {
     pub(super) fn new(outlet: Outlet, out: mpsc::Sender<Bytes>) -> Self {
         Self { outlet, out, state: Mutex::default() }
     }
 
-    /// Enters a request; it has still to be sent.
-    pub(super) fn enter(self: &Arc<Self>, context: &Arc<CallContext>) -> Result<Sent, RpcError> {
+    /// Adds an entry for a request. The caller has still to send the request.
+    pub(super) fn enter(self: &Arc<Self>, context: &Arc<CallContext>) -> Result<RequestGuard, RpcError> {
         let (answer, answered) = oneshot::channel();
         let token = context.progress_token();
         let mut state = self.state.lock();
@@ -72,8 +72,8 @@ impl Traffic {
         }
         state.next += 1;
         let number = state.next;
-        state.calls.insert(number, Waiting { context: Arc::clone(context), token, answer });
-        Ok(Sent { traffic: Arc::clone(self), number, is_taken: false, answer: answered })
+        state.calls.insert(number, PendingCall { context: Arc::clone(context), token, answer });
+        Ok(RequestGuard { pending: Arc::clone(self), number, is_taken: false, answer: answered })
     }
 
     /// Waits for the answer to `initialize`, which is request 0.
@@ -87,7 +87,7 @@ impl Traffic {
         async move { answered.await.unwrap_or_else(|_| Err(gone())) }
     }
 
-    /// Sends a line, when there is room for it.
+    /// Sends a line; waits while the queue is full.
     pub(super) async fn send(&self, line: Bytes) -> Result<(), RpcError> {
         match self.out.send(line).await {
             Ok(()) => Ok(()),
@@ -95,12 +95,12 @@ impl Traffic {
         }
     }
 
-    /// Sends a line if there is room for it now.
+    /// Sends a line; returns `false` if the queue is full or closed.
     pub(super) fn try_send(&self, line: Bytes) -> bool {
         self.out.try_send(line).is_ok()
     }
 
-    /// The child will say nothing more: everything that waits for it fails.
+    /// The server has ended: fails all requests, the handshake and the questions in flight.
     pub(super) fn over(&self, error: &RpcError) {
         let calls = {
             let mut state = self.state.lock();
@@ -112,12 +112,12 @@ impl Traffic {
             std::mem::take(&mut state.calls)
         };
         for (_, call) in calls {
-            // Whoever asked may have left.
+            // The receiver may have been dropped.
             drop(call.answer.send(Err(error.clone())));
         }
     }
 
-    /// Takes what the child said.
+    /// Takes a message of the server.
     pub(super) async fn hear(self: &Arc<Self>, message: Message) {
         match message {
             Message::Response(response) => self.answered(response),
@@ -135,13 +135,17 @@ impl Traffic {
         }
         let call = number.and_then(|number| self.state.lock().calls.remove(&number));
         match call {
-            // The buffer that it came in belongs to many lines; what is kept is copied by whoever keeps it.
+            // The outcome shares its buffer with many lines. Code that keeps it must copy it.
             Some(call) => drop(call.answer.send(outcome)),
-            None => tracing::debug!(session = self.outlet.session_label(), ?id, "an answer nobody waits for"),
+            None => tracing::debug!(
+                session = self.outlet.session_label(),
+                ?id,
+                "the server answered a request that is not in flight; dropped"
+            ),
         }
     }
 
-    /// The answer to a request cannot be taken; whoever waits for it shall not wait for ever.
+    /// The answer to this request was too long and is dropped: fails the request, which would wait for ever.
     pub(super) fn answer_is_too_long(&self, number: u64) {
         let call = self.state.lock().calls.remove(&number);
         if let Some(call) = call {
@@ -166,34 +170,41 @@ impl Traffic {
         };
         let told = match &context {
             Some(context) => context.notify(&method, params.as_ref()).await,
-            // Progress of a request that is over, or never was.
+            // Progress for an unknown request: it has ended, or never existed.
             None if method == Method::Progress => return,
             None => self.outlet.notify(&method, params.as_ref()).await,
         };
         if let Err(error) = told {
-            tracing::debug!(session = self.outlet.session_label(), %method, %error, "could not pass a message on");
+            tracing::debug!(
+                session = self.outlet.session_label(), %method, %error,
+                "could not pass on a message"
+            );
         }
     }
 
     fn asked(self: &Arc<Self>, request: Request) {
-        let (traffic, id) = (Arc::clone(self), request.id.clone());
+        let (pending, id) = (Arc::clone(self), request.id.clone());
         let context = self.only_one();
         let ask = async move {
             let Request { id, method, params } = request;
             let reply = match (&method, context) {
                 (Method::Ping, _) => Ok(RawJson::EMPTY_OBJECT),
                 (_, Some(context)) => match context.ask(&method, params.as_ref()).await {
-                    // The request was answered before the question was on its stream; then it is the session's.
+                    // The request was answered before its stream took the question, so ask on the session instead.
                     Err(error) if is_over(&error) && context.is_cancelled() => {
-                        traffic.outlet.ask(&method, params.as_ref()).await
+                        pending.outlet.ask(&method, params.as_ref()).await
                     }
                     reply => reply,
                 },
-                (_, None) => traffic.outlet.ask(&method, params.as_ref()).await,
+                (_, None) => pending.outlet.ask(&method, params.as_ref()).await,
             };
-            // A child that is gone has no use for the answer.
-            drop(traffic.send(line(&message::write_response(&id, &reply))).await);
-            traffic.state.lock().asking.remove(&id);
+            let answer = line(&message::write_response(&id, &reply));
+            // Fails only if the server has ended, and then it needs no answer.
+            let Ok(room) = pending.out.reserve().await else { return };
+            // Before `send`, since the server may reuse the id as soon as it has the answer. This aborts our own task,
+            // so there must be no await after it.
+            pending.state.lock().asking.remove(&id);
+            room.send(answer);
         };
         let mut state = self.state.lock();
         if state.asking.len() >= QUESTIONS && !state.asking.contains_key(&id) {
@@ -207,13 +218,13 @@ impl Traffic {
         }
     }
 
-    /// The child has asked too much already. If it does not read either, it gets no answer.
+    /// Refuses a question beyond the limit. If the queue is full as well, the server gets no answer.
     fn refuse(&self, id: &RequestId, is_first: bool) {
         if is_first {
             tracing::warn!(
                 session = self.outlet.session_label(),
                 limit = QUESTIONS,
-                "the server asks more than may be under way"
+                "the server has too many questions in flight; refused"
             );
         }
         let error = RpcError::of(Reason::TooManyRequests, "As many questions are under way as may be");
@@ -222,19 +233,19 @@ impl Traffic {
 
     fn by_token(&self, params: Option<&RawJson>) -> Option<Arc<CallContext>> {
         #[derive(Deserialize)]
-        struct Progress<'a> {
+        struct ProgressMessage<'a> {
             #[serde(rename = "progressToken", borrow)]
             token: &'a RawValue,
         }
-        let progress: Progress<'_> = params?.read().ok()?;
+        let progress: ProgressMessage<'_> = params?.read().ok()?;
         let state = self.state.lock();
-        let of = |call: &&Waiting| call.token.as_ref().is_some_and(|token| same(token, progress.token));
+        let of = |call: &&PendingCall| call.token.as_ref().is_some_and(|token| same(token, progress.token));
         state.calls.values().find(of).map(|call| Arc::clone(&call.context))
     }
 
     fn only_one(&self) -> Option<Arc<CallContext>> {
         let state = self.state.lock();
-        // What a child says while we tell it of the log level and the like is not about that.
+        // Skip our own requests, such as setting the log level: the server's log messages are not about those.
         let mut calls = state.calls.values().filter(|call| !call.context.is_our_own());
         match (calls.next(), calls.next()) {
             (Some(only), None) => Some(Arc::clone(&only.context)),
@@ -243,26 +254,26 @@ impl Traffic {
     }
 }
 
-/// Whether two tokens are the same. A server may have written a text with other escapes.
+/// Whether two tokens are equal. A server may have written the same string with other escapes.
 fn same(token: &RawJson, other: &RawValue) -> bool {
     let read = |text: &[u8]| serde_json::from_slice::<String>(text).ok();
     let other = other.get().as_bytes();
     token.bytes() == other || read(other).is_some_and(|other| read(token.bytes()) == Some(other))
 }
 
-impl Drop for Sent {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let unanswered = self.traffic.state.lock().calls.remove(&self.number);
+        let unanswered = self.pending.state.lock().calls.remove(&self.number);
         if unanswered.is_some() && self.is_taken {
             let id = RequestId::from_number(self.number);
-            let text = message::write_cancelled(&id, "nobody waits for the answer any more");
-            // Should the child have no room for it, it finds out by itself that nobody wants the answer.
-            let _ = self.traffic.try_send(line(&text));
+            let text = message::write_cancelled(&id, "the client no longer waits for the answer");
+            // If the queue is full the cancellation is lost. Then the server's answer is dropped when it comes.
+            let _ = self.pending.try_send(line(&text));
         }
     }
 }
 
-/// A message as a line. One that has line breaks in it is written anew: between tokens they mean nothing.
+/// A message as one line. Line breaks become spaces: in valid JSON they stand only between tokens.
 pub(super) fn line(message: &Bytes) -> Bytes {
     let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
     line.extend_from_slice(message);
@@ -277,7 +288,7 @@ pub(super) fn gone() -> RpcError {
     RpcError::of(Reason::BackendUnavailable, "The server has ended")
 }
 
-/// Whether a request is not in flight any more.
+/// Whether the error says that the request is no longer in flight.
 fn is_over(error: &RpcError) -> bool {
     error.code() == i64::from(Reason::Cancelled.code())
 }
