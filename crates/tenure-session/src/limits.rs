@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::id::{SessionKey, StreamId};
 
-/// What to do with a `Last-Event-ID` that does not parse or is of another session.
+/// What to do with a `Last-Event-ID` that does not parse or belongs to another session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum UnknownEventId {
     /// Open the standalone stream as if no id had been sent, and log it.
@@ -12,7 +12,7 @@ pub enum UnknownEventId {
     Fresh,
     /// Answer 400.
     Error,
-    /// Replay everything that is kept of the standalone stream.
+    /// Replay all kept events of the standalone stream.
     ReplayAll,
 }
 
@@ -24,31 +24,32 @@ pub enum OnGap {
     Report,
     /// As `Report`, and send a `notifications/message` warning too.
     Warn,
-    /// Answer 400: the session goes on, but not this stream. A 404 would end the session for its client.
+    /// Answer 400: the session goes on without this stream. A 404 would make the client give up the session.
     Error,
 }
 
-/// What to do with a stored session whose server is not the one that is there now.
+/// What to do with a stored session whose endpoint now has another server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OtherServer {
     /// Answer as for a session that has ended, so that the client begins a new one. The session stays in the store.
     #[default]
     Refuse,
-    /// Wake it all the same, and log a warning.
+    /// Wake the session with the new server, and log a warning.
     Warn,
 }
 
-/// How far a time differs from stream to stream.
+/// How much longer a retry time is for some streams than for others, so that clients do not all come back at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Jitter {
     percent: u32,
 }
 
 impl Jitter {
-    /// None at all.
+    /// Every stream has the same time.
     pub const NONE: Self = Self { percent: 0 };
 
-    /// So many percent more, 100 at most. Never less: clients try twice, and the time says how long an outage may last.
+    /// Adds up to this many percent, at most 100. It never makes a time shorter: clients retry only twice, so the time
+    /// decides how long an outage may last.
     pub const fn percent(percent: u32) -> Self {
         Self { percent: if percent > 100 { 100 } else { percent } }
     }
@@ -58,7 +59,7 @@ impl Jitter {
         self.percent
     }
 
-    /// The time of one stream, always the same one.
+    /// The time for one stream. It is the same on every call.
     pub fn of(self, time: Duration, session: SessionKey, stream: StreamId) -> Duration {
         // Keys are hashes of random ids: their bytes are as good as random.
         let key = session.as_bytes();
@@ -72,19 +73,19 @@ impl Jitter {
 /// Every bound and timeout.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// A session that nobody uses for this long expires. `None`: never.
+    /// A session that is not used for this long expires. `None`: never.
     pub idle_ttl: Option<Duration>,
-    /// A session whose client was not heard of since `initialize` expires after this long, if `idle_ttl` is longer. `None`: it
-    /// has as long as any other.
+    /// A session whose client sent nothing after `initialize` expires after this time, if `idle_ttl` is longer. `None`:
+    /// `idle_ttl` applies to it too.
     pub handshake_ttl: Option<Duration>,
     /// A session expires at this age, used or not. `None`: never.
     pub max_lifetime: Option<Duration>,
-    /// A session that nobody uses for this long lets go of its server and of its memory, and is woken by its
-    /// next request. `None`: never.
+    /// A session that is not used for this long closes its link to the server and frees its memory. Its next request
+    /// wakes it. `None`: never.
     pub dormant_after: Option<Duration>,
-    /// How long the end of a session is remembered, so that its id stays dead and the error says why.
+    /// How long a tombstone is kept, so that the id of an ended session stays invalid and the error gives the cause.
     pub tombstone_ttl: Duration,
-    /// How many ends are remembered; beyond it the oldest are forgotten first.
+    /// The most tombstones that are kept; beyond that the oldest are removed first.
     pub max_tombstones: usize,
     /// Sessions in all.
     pub max_sessions: usize,
@@ -102,7 +103,7 @@ pub struct Limits {
     pub max_pending: usize,
     /// The largest message to the client.
     pub max_event_bytes: usize,
-    /// Bytes of all messages that a server may send about one request, its response not among them.
+    /// The most bytes of messages that a server may send for one request, without its response.
     pub max_call_event_bytes: usize,
     /// Events kept of one session.
     pub max_session_events: usize,
@@ -110,9 +111,9 @@ pub struct Limits {
     pub max_session_event_bytes: usize,
     /// How long an event is kept.
     pub event_ttl: Duration,
-    /// Bytes that may wait for the store in one session; beyond it the backend has to wait.
+    /// The most bytes of one session that wait for the store; beyond that the backend has to wait.
     pub max_unstored_bytes: usize,
-    /// Events that a stream keeps at hand for its reader; a slower reader reads from the store.
+    /// Events that a stream keeps in memory for its reader; a slower reader reads from the store.
     pub max_tail_events: usize,
     /// How long a response may take before the POST becomes a stream.
     pub json_wait: Duration,
@@ -124,19 +125,19 @@ pub struct Limits {
     pub max_request_time: Duration,
     /// The longest a client may take to answer a request of the server.
     pub ask_timeout: Duration,
-    /// What a client is told to wait before it comes back to a stream whose connection closed.
+    /// How long a client should wait before it resumes a stream whose connection closed.
     pub retry: Duration,
-    /// The same where we close it because the process stops.
+    /// The same when the process closes the connection because it stops.
     pub stop_retry: Duration,
-    /// How far the two differ from stream to stream, so that clients do not all come back at once.
+    /// How much both times vary from stream to stream.
     pub retry_jitter: Jitter,
     /// When requests may flow.
     pub gate: Gate,
-    /// What to do with a `Last-Event-ID` that is not ours.
+    /// What to do with a `Last-Event-ID` of another session or of another program.
     pub unknown_event_id: UnknownEventId,
     /// What to do when events that a client asks for are gone.
     pub on_gap: OnGap,
-    /// What to do with a session of another server.
+    /// What to do with a stored session whose endpoint now has another server.
     pub other_server: OtherServer,
 }
 
@@ -144,7 +145,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             idle_ttl: Some(Duration::from_secs(30 * 60)),
-            handshake_ttl: Some(Duration::from_secs(60)),
+            handshake_ttl: Some(Duration::from_secs(30)),
             max_lifetime: Some(Duration::from_secs(24 * 60 * 60)),
             dormant_after: Some(Duration::from_secs(10 * 60)),
             tombstone_ttl: Duration::from_secs(60 * 60),

@@ -1,4 +1,4 @@
-//! What comes out, layer by layer; what people read when something is wrong is below.
+//! The configuration that results from the layers. The texts of errors are tested in the modules below.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -117,7 +117,7 @@ fn no_sources_show_the_defaults() {
 
         [session]
         idle_ttl = "30m"                         # default
-        handshake_ttl = "1m"                     # default
+        handshake_ttl = "30s"                    # default
         max_lifetime = "1d"                      # default
         dormant_after = "10m"                    # default
         tombstone_ttl = "1h"                     # default
@@ -295,7 +295,7 @@ fn what_is_shown_loads_to_the_same() {
     assert_eq!(values(&shown), values(&again));
 }
 
-// A15.28: a profile is whole, with its store and its times. There is none for a cluster as long as there is no cluster.
+// A15.28: every profile sets its store and its times. None is for a cluster, which does not exist yet.
 #[test]
 fn every_profile_sets_its_store_and_its_times() {
     let profiles = [
