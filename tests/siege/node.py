@@ -46,6 +46,8 @@ class Node:
 
     async def start(self):
         """Starts it and waits until it says where it listens; the seconds that this took."""
+        # Its own settings alone count, and it refuses variables that it does not know.
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
         settings = [word for setting in self.settings for word in ("--set", setting)]
         behind = ("--", *self.behind) if self.behind else ()
         log = (self.folder / "log").open("ab")
@@ -56,7 +58,7 @@ class Node:
         self.process = await asyncio.create_subprocess_exec(
             self.tenure, "serve", "--listen", "127.0.0.1:0", "--store", f"disk:{self.store}", "--log", "json",
             *settings, *behind, stdin=DEVNULL, stdout=PIPE, stderr=log, preexec_fn=self.limit,
-            env={**os.environ, **(self.environment or {})}, start_new_session=True,
+            env={**plain, **(self.environment or {})}, start_new_session=True,
         )
         os.close(log) if self.silent_log else log.close()
         line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_SECONDS)

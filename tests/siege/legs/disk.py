@@ -103,6 +103,7 @@ LEGS = [
         least=("requests", 200),
         during=others_write,
         after=disk_is_bounded,
+        settings=(f"clients.disk={STORE_BYTES // 2}",),
         is_busy=True,
     ),
     Leg(
