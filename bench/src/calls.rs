@@ -17,7 +17,7 @@ use crate::process::Server;
 use crate::progress;
 use crate::rows::Rows;
 use crate::stats::{Spread, beside, cell};
-use crate::store::target::{self, Target};
+use crate::target::{self, Target};
 
 /// The rows others are compared with.
 const BASELINES: [&str; 2] = ["axum", "rmcp"];

@@ -71,6 +71,12 @@ pub(crate) enum Command {
         /// What to measure, as JSON
         task: String,
     },
+    /// Make one measurement of `data` and print it; the harness starts these
+    #[command(hide = true)]
+    DataWorker {
+        /// What to measure, as JSON
+        task: String,
+    },
 }
 
 impl Command {
@@ -86,7 +92,7 @@ impl Command {
             Command::Eras(args) => &args.common,
             Command::Gateway(args) => &args.common,
             Command::All(args) => &args.common,
-            Command::Server(_) | Command::StoreWorker { .. } => return None,
+            Command::Server(_) | Command::StoreWorker { .. } | Command::DataWorker { .. } => return None,
         };
         common.json.as_deref()
     }

@@ -31,11 +31,11 @@ pub(crate) struct IdleReport {
 struct IdleRow {
     name: &'static str,
     sessions: usize,
-    rounds: Vec<Round>,
+    rounds: Vec<IdleRound>,
 }
 
 #[derive(Debug, Serialize)]
-struct Round {
+struct IdleRound {
     bytes_before: u64,
     bytes_after: u64,
     bytes_per_session: f64,
@@ -74,7 +74,7 @@ pub(crate) async fn run(rows: &Rows, args: &IdleArgs) -> Result<IdleReport> {
     Ok(report)
 }
 
-async fn measure(row: &Row, count: usize, wait: Duration) -> Result<Round> {
+async fn measure(row: &Row, count: usize, wait: Duration) -> Result<IdleRound> {
     let server = Server::start(row).await?;
     let mut crowd = Crowd::connect(server.endpoint()).await?;
     let bytes_before = server.settled_memory(Duration::ZERO).await?;
@@ -85,7 +85,7 @@ async fn measure(row: &Row, count: usize, wait: Duration) -> Result<Round> {
     let bytes_after = server.settled_memory(wait).await?;
     crowd.check_alive(&sessions, SAMPLE).await?;
     server.stop().await?;
-    Ok(Round {
+    Ok(IdleRound {
         bytes_before,
         bytes_after,
         bytes_per_session: (bytes_after as f64 - bytes_before as f64) / count as f64,
@@ -103,7 +103,7 @@ impl IdleReport {
         text +=
             "| row | sessions | bytes/session | opened/s | server CPU µs/open |\n|---|---:|---:|---:|---:|\n";
         for row in &self.rows {
-            let spread = |figure: fn(&Round) -> f64| Spread::of(row.rounds.iter().map(figure));
+            let spread = |figure: fn(&IdleRound) -> f64| Spread::of(row.rounds.iter().map(figure));
             writeln!(
                 text,
                 "| {} | {} | {} | {} | {} |",

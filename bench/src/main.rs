@@ -31,7 +31,9 @@ mod scratch;
 mod servers;
 mod stats;
 mod store;
+mod target;
 mod streams;
+mod worker;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Server(args) => servers::run(&args),
         Command::StoreWorker { task } => store::run_worker(&task),
+        Command::DataWorker { task } => data::run_worker(&task),
         command => measure(&command),
     };
     match outcome {
@@ -110,7 +113,7 @@ async fn run(command: &Command) -> Result<Report> {
         Command::Eras(args) => run_eras(args, &mut report).await?,
         Command::Gateway(args) => report.gateway = Some(gateway::run(&args.common, &args.gateway).await?),
         Command::All(args) => run_all(args, &mut report).await?,
-        Command::Server(_) | Command::StoreWorker { .. } => {
+        Command::Server(_) | Command::StoreWorker { .. } | Command::DataWorker { .. } => {
             unreachable!("`main` runs a server or worker without a measurement")
         }
     }

@@ -29,11 +29,11 @@ pub(crate) struct StreamsReport {
 #[derive(Debug, Serialize)]
 struct StreamsRow {
     name: &'static str,
-    rounds: Vec<Round>,
+    rounds: Vec<StreamRound>,
 }
 
 #[derive(Debug, Serialize)]
-struct Round {
+struct StreamRound {
     bytes_before: u64,
     bytes_with_sessions: u64,
     bytes_with_streams: u64,
@@ -66,7 +66,7 @@ pub(crate) async fn run(rows: &Rows, args: &StreamsArgs) -> Result<StreamsReport
     Ok(report)
 }
 
-async fn measure(row: &Row, count: usize) -> Result<Round> {
+async fn measure(row: &Row, count: usize) -> Result<StreamRound> {
     let server = Server::start(row).await?;
     let mut crowd = Crowd::connect(server.endpoint()).await?;
     let bytes_before = server.settled_memory(Duration::ZERO).await?;
@@ -78,7 +78,7 @@ async fn measure(row: &Row, count: usize) -> Result<Round> {
     ensure!(ended == 0, "the server ended {ended} of {count} streams");
     server.stop().await?;
     let growth = |from: u64, to: u64| (to as f64 - from as f64) / count as f64;
-    Ok(Round {
+    Ok(StreamRound {
         bytes_before,
         bytes_with_sessions,
         bytes_with_streams,
@@ -95,7 +95,7 @@ impl StreamsReport {
         );
         text += "| row | bytes/stream | bytes/session and stream |\n|---|---:|---:|\n";
         for row in &self.rows {
-            let spread = |figure: fn(&Round) -> f64| Spread::of(row.rounds.iter().map(figure));
+            let spread = |figure: fn(&StreamRound) -> f64| Spread::of(row.rounds.iter().map(figure));
             writeln!(
                 text,
                 "| {} | {} | {} |",

@@ -39,7 +39,7 @@ pub(crate) struct Cli {
     pub(crate) clients: usize,
     /// What the server waits for before it shows an event [default: the server's own]
     #[arg(long, value_enum)]
-    durability: Option<Durability>,
+    durability: Option<DurabilityFlag>,
     /// After each kill, cut off the end of the store's journal as a loss of power would
     #[arg(long, conflicts_with = "memory")]
     pub(crate) tear: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Durability {
+pub(crate) enum DurabilityFlag {
     /// An event is with the operating system
     Os,
     /// An event is on the disk
@@ -72,20 +72,20 @@ pub(crate) enum Durability {
 }
 
 impl Cli {
-    /// What the server waits for; its own default if nothing is said.
-    pub(crate) fn durability(&self) -> Result<Option<Durability>> {
+    /// The durability for the server; `None` for its own default.
+    pub(crate) fn durability(&self) -> Result<Option<DurabilityFlag>> {
         match (self.power, self.durability) {
-            (true, _) if self.expect_loss => Ok(Some(Durability::Os)),
-            (true, Some(Durability::Os)) => bail!(
+            (true, _) if self.expect_loss => Ok(Some(DurabilityFlag::Os)),
+            (true, Some(DurabilityFlag::Os)) => bail!(
                 "what is only with the operating system does not outlast a loss of power\n\n\
                  hint: leave `--durability os` out, or say `--expect-loss` instead"
             ),
-            (true, _) => Ok(Some(Durability::Disk)),
+            (true, _) => Ok(Some(DurabilityFlag::Disk)),
             (false, durability) => Ok(durability),
         }
     }
 
-    /// How long to go on killing, if time is what limits the run.
+    /// How long to kill, if time limits the run.
     pub(crate) fn time(&self) -> Option<Duration> {
         let seconds = self.seconds.or(self.minutes.map(|minutes| minutes * 60.0));
         let default = match self.kills {

@@ -1,7 +1,7 @@
-//! The raw HTTP side of a client: one connection per request, no retries, no redirects.
+//! The HTTP side of a client: one connection per request, no retries, no redirects.
 //!
 //! In: a message for a session, or an event id to resume after. Out: status and body, or a stream of
-//! events, or [`Broken`] when the connection failed before the answer was whole.
+//! events, or [`Broken`] when the connection failed before the answer was complete.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,43 +10,43 @@ use anyhow::{Context, Result};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
-use tenure_testkit::sse::{Item, Odd, Parser};
+use tenure_testkit::sse::{Odd, Parser, SseItem};
 
-/// Connecting over loopback takes no time; what takes longer is a server that does not accept.
+/// Connecting over loopback is fast, so a connect that takes longer means that the server does not accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way to the server.
+/// Sends requests to the server.
 #[derive(Debug)]
-pub(crate) struct Http {
+pub(crate) struct ServerHttp {
     client: reqwest::Client,
     url: String,
 }
 
-/// How a session is named in headers.
+/// The headers that name a session.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct SessionName {
     pub(crate) id: String,
     pub(crate) revision: &'static str,
 }
 
 /// What the server answered.
 #[derive(Debug)]
-pub(crate) enum Reply {
-    /// A whole body; `Null` if it was empty, a string if it was no JSON.
+pub(crate) enum HttpReply {
+    /// A complete body; `Null` if it was empty, a string if it was not JSON.
     Whole { status: u16, session: Option<String>, body: Value },
     /// A stream of events, status 200.
-    Stream(Box<Events>),
+    Stream(Box<ReplyEvents>),
 }
 
-/// The connection failed before the answer was whole, and why.
+/// Why the connection failed before the answer was complete.
 #[derive(Debug)]
 pub(crate) struct Broken(pub(crate) String);
 
-impl Http {
-    /// The way to the server at an address. Connections are not shared between requests, so that a
-    /// kill breaks exactly what was under way, and nothing is repeated behind the checker's back.
-    pub(crate) fn new(server: SocketAddr) -> Result<Http> {
-        // Built together with the server, reqwest can speak TLS, and wants to know whose cryptography to use.
+impl ServerHttp {
+    /// A client for the server at an address. Requests do not share connections, so a kill breaks exactly the requests
+    /// under way, and no request is retried without the checker's knowledge.
+    pub(crate) fn new(server: SocketAddr) -> Result<ServerHttp> {
+        // In a build with the server, reqwest has TLS enabled and needs a default crypto provider.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder()
             .pool_max_idle_per_host(0)
@@ -54,11 +54,15 @@ impl Http {
             .no_proxy()
             .build()
             .context("set up the HTTP client")?;
-        Ok(Http { client, url: format!("http://{server}/mcp") })
+        Ok(ServerHttp { client, url: format!("http://{server}/mcp") })
     }
 
     /// Sends a message.
-    pub(crate) async fn post(&self, session: Option<&Name>, message: &Value) -> Result<Reply, Broken> {
+    pub(crate) async fn post(
+        &self,
+        session: Option<&SessionName>,
+        message: &Value,
+    ) -> Result<HttpReply, Broken> {
         let request = self
             .request(Method::POST, session)
             .header(ACCEPT, "application/json, text/event-stream")
@@ -68,7 +72,11 @@ impl Http {
     }
 
     /// Opens the standalone stream, or resumes a stream.
-    pub(crate) async fn get(&self, session: &Name, last_event_id: Option<&str>) -> Result<Reply, Broken> {
+    pub(crate) async fn get(
+        &self,
+        session: &SessionName,
+        last_event_id: Option<&str>,
+    ) -> Result<HttpReply, Broken> {
         let mut request = self.request(Method::GET, Some(session)).header(ACCEPT, "text/event-stream");
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);
@@ -77,11 +85,11 @@ impl Http {
     }
 
     /// Ends a session.
-    pub(crate) async fn delete(&self, session: &Name) -> Result<Reply, Broken> {
+    pub(crate) async fn delete(&self, session: &SessionName) -> Result<HttpReply, Broken> {
         reply(self.request(Method::DELETE, Some(session))).await
     }
 
-    fn request(&self, method: Method, session: Option<&Name>) -> RequestBuilder {
+    fn request(&self, method: Method, session: Option<&SessionName>) -> RequestBuilder {
         let request = self.client.request(method, &self.url);
         match session {
             None => request,
@@ -92,7 +100,7 @@ impl Http {
     }
 }
 
-async fn reply(request: RequestBuilder) -> Result<Reply, Broken> {
+async fn reply(request: RequestBuilder) -> Result<HttpReply, Broken> {
     let response = request.send().await.map_err(broken)?;
     let header = |headers: &HeaderMap, name: &str| {
         headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -101,7 +109,7 @@ async fn reply(request: RequestBuilder) -> Result<Reply, Broken> {
     let is_stream = header(response.headers(), "content-type")
         .is_some_and(|media_type| media_type.starts_with("text/event-stream"));
     if status == 200 && is_stream {
-        return Ok(Reply::Stream(Box::new(Events { response, parser: Parser::default() })));
+        return Ok(HttpReply::Stream(Box::new(ReplyEvents { response, parser: Parser::default() })));
     }
     let session = header(response.headers(), "mcp-session-id");
     let bytes = response.bytes().await.map_err(broken)?;
@@ -110,10 +118,10 @@ async fn reply(request: RequestBuilder) -> Result<Reply, Broken> {
         Err(_) if bytes.is_empty() => Value::Null,
         Err(_) => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
     };
-    Ok(Reply::Whole { status, session, body })
+    Ok(HttpReply::Whole { status, session, body })
 }
 
-/// The error with its causes, since the first alone says only that sending failed.
+/// The error with its causes, because the error itself says only that sending failed.
 fn broken(error: reqwest::Error) -> Broken {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -127,14 +135,14 @@ fn broken(error: reqwest::Error) -> Broken {
 
 /// A stream that is being read. Dropping it hangs up.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct ReplyEvents {
     response: Response,
     parser: Parser,
 }
 
-impl Events {
-    /// The next item; `None` when the response ended as HTTP asks.
-    pub(crate) async fn next(&mut self) -> Result<Option<Item>, Broken> {
+impl ReplyEvents {
+    /// The next item; `None` when the response ended in good order.
+    pub(crate) async fn next(&mut self) -> Result<Option<SseItem>, Broken> {
         loop {
             if let Some(item) = self.parser.next() {
                 return item.map(Some).map_err(|Odd(line)| Broken(format!("no line of an event: {line}")));
@@ -147,7 +155,7 @@ impl Events {
     }
 }
 
-/// The word in `error.data.reason` of a body, or nothing.
+/// The word in `error.data.reason` of a body, or an empty string.
 pub(crate) fn reason(body: &Value) -> &str {
     body["error"]["data"]["reason"].as_str().unwrap_or_default()
 }

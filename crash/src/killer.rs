@@ -7,14 +7,14 @@ use fastrand::Rng;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::actions::{Outcome, call, open};
-use crate::check::{Fault, Kind, Script};
-use crate::server::{Launch, Refusal, Server, Store};
-use crate::session::{Session, tool};
+use crate::actions::{CallOutcome, call, open};
+use crate::check::{CheckFault, FaultKind, Script};
+use crate::server::{Launch, ServerStore, ServerUnderTest, StartFailure};
+use crate::session::{ClientSession, tool};
 use crate::tear::tear;
 use crate::world::{DEADLINE, World, count};
 
-/// So many broken promises tell nothing new.
+/// The run ends after this many violations, because more of them show nothing new.
 const MAX_VIOLATIONS: usize = 500;
 
 /// When to stop killing.
@@ -30,8 +30,8 @@ pub(crate) struct Killer<'a> {
     launch: &'a Launch,
     rng: Rng,
     tears: bool,
-    /// A session that is asked something after every start.
-    probe: Option<Session>,
+    /// A session that is asked after starts, to measure the time to its first answer.
+    probe: Option<ClientSession>,
     probes: u32,
 }
 
@@ -41,14 +41,18 @@ impl<'a> Killer<'a> {
     }
 
     /// Starts the server for the first time.
-    pub(crate) async fn begin(&mut self) -> Result<Server> {
+    pub(crate) async fn begin(&mut self) -> Result<ServerUnderTest> {
         let server = self.start().await?;
         self.ask().await;
         Ok(server)
     }
 
     /// Kills and restarts the server until a limit is reached.
-    pub(crate) async fn run(&mut self, mut server: Server, limit: &Limit) -> Result<Server> {
+    pub(crate) async fn run(
+        &mut self,
+        mut server: ServerUnderTest,
+        limit: &Limit,
+    ) -> Result<ServerUnderTest> {
         loop {
             let over = match (limit.kills, limit.until) {
                 (Some(0), Some(until)) => return self.idle(server, until).await,
@@ -64,13 +68,13 @@ impl<'a> Killer<'a> {
                 bail!("more than {MAX_VIOLATIONS} violations: the run is given up");
             }
             let wait = match self.rng.u8(0..8) {
-                // Right after the start, while sessions are being woken.
+                // Soon after the start, while sessions wake.
                 0 => self.rng.u64(0..60),
                 _ => self.rng.u64(100..3000),
             };
             self.wait(&mut server, Duration::from_millis(wait)).await?;
             server = self.kill_and_restart(server).await?;
-            // Sometimes the next kill comes before anybody was answered.
+            // Sometimes the next kill comes before the first answer.
             if self.rng.u8(0..6) > 0 {
                 self.first_answer(&server).await;
             }
@@ -78,10 +82,10 @@ impl<'a> Killer<'a> {
     }
 
     /// One kill, and the start after it.
-    pub(crate) async fn kill_and_restart(&mut self, server: Server) -> Result<Server> {
+    pub(crate) async fn kill_and_restart(&mut self, server: ServerUnderTest) -> Result<ServerUnderTest> {
         self.kill(server).await?;
         while self.rng.u8(0..4) == 0 {
-            // In the midst of its start: mostly at once, sometimes when it is about to serve.
+            // Kill during the start: mostly at once, sometimes when the server is about to serve.
             let early = self.launch.start()?;
             let longest = if self.rng.u8(0..3) == 0 { 400 } else { 50 };
             sleep(Duration::from_millis(self.rng.u64(0..longest))).await;
@@ -98,40 +102,40 @@ impl<'a> Killer<'a> {
         self.tears = false;
     }
 
-    async fn idle(&mut self, mut server: Server, until: Instant) -> Result<Server> {
+    async fn idle(&mut self, mut server: ServerUnderTest, until: Instant) -> Result<ServerUnderTest> {
         self.wait(&mut server, until.saturating_duration_since(Instant::now())).await?;
         Ok(server)
     }
 
     /// Waits, and fails if the server ends meanwhile.
-    async fn wait(&self, server: &mut Server, time: Duration) -> Result<()> {
+    async fn wait(&self, server: &mut ServerUnderTest, time: Duration) -> Result<()> {
         tokio::select! {
             () = sleep(time) => Ok(()),
             status = server.ended() => {
                 let detail = format!("it ended by itself: {}", status?);
-                self.world.violation("server", Fault::new(Kind::ServerFailed, detail));
+                self.world.violation("server", CheckFault::new(FaultKind::ServerFailed, detail));
                 bail!("the server ended by itself");
             }
         }
     }
 
-    async fn kill(&mut self, server: Server) -> Result<()> {
+    async fn kill(&mut self, server: ServerUnderTest) -> Result<()> {
         self.world.killing();
         server.kill().await?;
-        if let (true, Store::Disk(folder)) = (self.tears, &self.launch.store) {
-            // Said even if no byte was cut: whoever is lenient here is so at most too often.
+        if let (true, ServerStore::Disk(folder)) = (self.tears, &self.launch.store) {
+            // Recorded even if no byte was cut: then the checks are only more lenient than necessary.
             self.world.torn();
             tear(folder, &mut self.rng).context("tear the journal")?;
         }
         if let Some(power) = &self.launch.power {
-            power.cut().context("take away what was not synced")?;
+            power.cut().context("drop unsynced data")?;
             count(&self.world.tally.powerless);
         }
         Ok(())
     }
 
-    /// Starts the server and waits until it serves; repairs its store if it has to be.
-    async fn start(&mut self) -> Result<Server> {
+    /// Starts the server and waits until it serves; repairs its store if necessary.
+    async fn start(&mut self) -> Result<ServerUnderTest> {
         let mut repaired = false;
         loop {
             let mut server = self.launch.start()?;
@@ -143,14 +147,16 @@ impl<'a> Killer<'a> {
                     self.world.ready();
                     return Ok(server);
                 }
-                Err(Refusal::Ended(_)) if self.tears && !repaired && self.launch.speaks_of_lost_data() => {
+                Err(StartFailure::Ended(_))
+                    if self.tears && !repaired && self.launch.speaks_of_lost_data() =>
+                {
                     self.launch.repair().await?;
                     self.world.repaired();
                     repaired = true;
                 }
                 Err(refusal) => {
                     let detail = format!("it does not start: {refusal}");
-                    self.world.violation("server", Fault::new(Kind::ServerFailed, detail));
+                    self.world.violation("server", CheckFault::new(FaultKind::ServerFailed, detail));
                     bail!("the server does not start");
                 }
             }
@@ -158,13 +164,13 @@ impl<'a> Killer<'a> {
     }
 
     /// Measures how long it takes from the start of the process to an answer in an old session.
-    async fn first_answer(&mut self, server: &Server) {
+    async fn first_answer(&mut self, server: &ServerUnderTest) {
         if self.ask().await {
             self.world.tally.first_answers.lock().push(server.age_ms());
         }
     }
 
-    /// Asks the session that was there before. `false` if there is none.
+    /// Sends a request to the probe session. `false` if there was none yet, or no answer came.
     async fn ask(&mut self) -> bool {
         if let Some(session) = self.probe.take_if(|session| session.is_over()) {
             drop(session);
@@ -178,6 +184,6 @@ impl<'a> Killer<'a> {
         let (params, script) = (tool("public_echo", &json!({ "text": text })), Script::Echo { text });
         let asked = Instant::now();
         let outcome = call(self.world, session, "tools/call", &params, script, self.rng.fork()).await;
-        asked.elapsed() < DEADLINE && matches!(outcome, Outcome::Answered(_))
+        asked.elapsed() < DEADLINE && matches!(outcome, CallOutcome::Answered(_))
     }
 }

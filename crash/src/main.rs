@@ -2,22 +2,22 @@
 //! side that no session is lost, no message lost, repeated or misdelivered, no request left hanging and
 //! no deleted session resurrected.
 //!
-//! Code map, in reading order: `cli` (flags), `check` (what must hold; pure), `world` (what all share),
-//! `killer` (the schedule) with `server` (the process), `tear` (its journal) and `power` (what it synced),
+//! Code map, in reading order: `cli` (flags), `check` (the promises; pure), `world` (state shared by all tasks),
+//! `killer` (the schedule) with `server` (the process), `tear` (cuts its journal) and `power` (drops unsynced data),
 //! `actions` (the clients) over `session` and `http`, then `report` and `progress`.
 
-mod actions;
-mod check;
 mod cli;
-mod http;
-mod killer;
-mod power;
-mod progress;
-mod report;
-mod server;
-mod session;
-mod tear;
+mod check;
 mod world;
+mod killer;
+mod server;
+mod tear;
+mod power;
+mod actions;
+mod session;
+mod http;
+mod report;
+mod progress;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -30,14 +30,14 @@ use fastrand::Rng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::actions::Client;
-use crate::check::{Fault, Kind};
+use crate::actions::RandomClient;
+use crate::check::{CheckFault, FaultKind};
 use crate::cli::Cli;
-use crate::http::Http;
+use crate::http::ServerHttp;
 use crate::killer::{Killer, Limit};
 use crate::power::Power;
-use crate::progress::Progress;
-use crate::server::{Launch, Store};
+use crate::progress::ProgressLine;
+use crate::server::{Launch, ServerStore};
 use crate::world::{DEADLINE, World};
 
 fn main() -> ExitCode {
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the harness. `false` if a promise was broken, or if none was that had to be.
+/// Runs the harness. `false` if a promise was broken, or if a loss was expected and not noticed.
 fn run(cli: &Cli) -> Result<bool> {
     if cli.memory && cli.kills != Some(0) {
         bail!("the memory store outlives no kill\n\nhint: add `--kills 0`, or leave `--memory` out");
@@ -62,15 +62,16 @@ fn run(cli: &Cli) -> Result<bool> {
     let store = folder.path().join("store");
     let launch = Launch {
         binary: server::binary(cli.binary.as_deref())?,
-        // Not from the seed: two runs with the same seed may go on at the same time.
+        // Not from the seed: two runs with the same seed may run at the same time.
         address: server::free_port(&mut Rng::new())?,
-        store: if cli.memory { Store::Memory } else { Store::Disk(store.clone()) },
+        store: if cli.memory { ServerStore::Memory } else { ServerStore::Disk(store.clone()) },
         durability: cli.durability()?,
         power: cli.power.then(|| Power::prepare(folder.path(), &store)).transpose()?,
         log: folder.path().join("server.log"),
         log_level: cli.log_level.clone(),
     };
-    let world = Arc::new(World::new(Http::new(launch.address)?, seed, Progress::new(), cli.expect_loss));
+    let world =
+        Arc::new(World::new(ServerHttp::new(launch.address)?, seed, ProgressLine::new(), cli.expect_loss));
     world.progress.note(&format!("seed {seed}, {} clients, server at {}", cli.clients, launch.address));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -78,7 +79,7 @@ fn run(cli: &Cli) -> Result<bool> {
         .build()
         .context("start the runtime")?;
     let outcome = runtime.block_on(async {
-        // Whichever way this ends, the future that owns the server is dropped, and that kills it.
+        // However this ends, the future that owns the server is dropped, which kills the server.
         tokio::select! {
             outcome = crash(cli, &world, &launch, &mut rng) => outcome,
             () = report_progress(&world) => Ok(()),
@@ -88,9 +89,9 @@ fn run(cli: &Cli) -> Result<bool> {
     runtime.shutdown_timeout(Duration::from_secs(1));
     world.progress.finish();
 
-    let log = report::Log::read(&launch.log);
+    let log = report::ServerLog::read(&launch.log);
     for panic in &log.panics {
-        world.violation("server", Fault::new(Kind::ServerFailed, panic.clone()));
+        world.violation("server", CheckFault::new(FaultKind::ServerFailed, panic.clone()));
     }
     let kept = if cli.expect_loss { world.noticed_loss() } else { world.violations().is_empty() };
     let good = outcome.is_ok() && kept;
@@ -124,21 +125,21 @@ async fn crash(cli: &Cli, world: &Arc<World>, launch: &Launch, rng: &mut Rng) ->
     let mut server = killer.begin().await?;
     let mut clients = JoinSet::new();
     for number in 1..=cli.clients {
-        clients.spawn(Client::new(number, Arc::clone(world), rng.fork()).run());
+        clients.spawn(RandomClient::new(number, Arc::clone(world), rng.fork()).run());
     }
     let limit = Limit { kills: cli.kills, until: cli.time().map(|time| Instant::now() + time) };
     server = killer.run(server, &limit).await?;
     if cli.expect_loss {
-        // What is lost is not waited for, and everything after a loss may be wrong.
+        // After a loss every later check may fail, so do not wait for the clients.
         world.killing();
         return server.kill().await;
     }
 
-    world.progress.note("no more kills; waiting for what is open");
+    world.progress.note("no more kills; waiting for open requests");
     world.stop.cancel();
     let clients = finish(world, &mut clients).await;
     if cli.kills != Some(0) {
-        // Once more while nothing is under way: what is complete has to survive too.
+        // One more kill while no request is under way: complete streams must survive too.
         killer.stop_tearing();
         server = killer.kill_and_restart(server).await?;
     }
@@ -156,7 +157,7 @@ async fn crash(cli: &Cli, world: &Arc<World>, launch: &Launch, rng: &mut Rng) ->
     server.kill().await
 }
 
-/// Waits for tasks, of which each has deadlines of its own.
+/// Waits for tasks. Each task has its own deadlines, so a task that outlives them is stuck.
 async fn finish<T: 'static>(world: &World, tasks: &mut JoinSet<T>) -> Vec<T> {
     let mut done = Vec::new();
     let patience = DEADLINE * 3;
@@ -165,18 +166,18 @@ async fn finish<T: 'static>(world: &World, tasks: &mut JoinSet<T>) -> Vec<T> {
             Ok(task) => done.push(task),
             Err(error) => {
                 let detail = format!("a client ended early: {error}");
-                world.violation("harness", Fault::new(Kind::Unexpected, detail));
+                world.violation("harness", CheckFault::new(FaultKind::Unexpected, detail));
             }
         }
     }
     if !tasks.is_empty() {
         let detail = format!("{} clients are stuck", tasks.len());
-        world.violation("harness", Fault::new(Kind::Hangs, detail));
+        world.violation("harness", CheckFault::new(FaultKind::Hangs, detail));
     }
     done
 }
 
-/// Says how things stand, again and again.
+/// Prints the state of the run again and again.
 async fn report_progress(world: &World) {
     loop {
         tokio::time::sleep(world.progress.every()).await;

@@ -1,8 +1,8 @@
-//! A loss of power: after a kill, everything that the server had not synced is gone.
+//! Simulates a loss of power: after a kill, all unsynced data of the server is gone.
 //!
-//! The server runs under a library that keeps a shadow of its store with only what was synced (`shim.c` says
-//! how). After a kill the shadow takes the store's place. Only the store's folder is replaced: the log and the
-//! address stay, and the control socket and the lock in the folder belong to no process by then.
+//! The server runs with a preloaded library that keeps a shadow of the store with only the synced data (`shim.c` says
+//! how). After a kill the shadow takes the place of the store. Only the store's folder is replaced: the log and the
+//! address stay, and the control socket and the lock in the folder belong to no process any more.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use tokio::process::Command;
 
 const SHIM: &str = include_str!("../../crates/tenure-store/tests/power/shim.c");
 
-/// How long a sync takes. Without it the moment between a write and its sync is too short to be hit by a kill.
+/// How long a sync takes. Without a delay, a kill would hardly ever come between a write and its sync.
 const SYNC: Duration = Duration::from_millis(2);
 
-/// How a server loses its power.
+/// The preloaded library, and the folders it works on.
 #[derive(Debug)]
 pub(crate) struct Power {
     library: PathBuf,
     store: PathBuf,
-    /// What was synced by the process that runs, in the same filesystem as the store.
+    /// The synced data of the running process, in the same filesystem as the store.
     shadow: PathBuf,
 }
 
 impl Power {
-    /// Compiles the library into the work folder, and makes the folder of the store, which has to be there.
+    /// Compiles the library into the work folder, and makes the folder of the store, which the library needs.
     pub(crate) fn prepare(folder: &Path, store: &Path) -> Result<Power> {
         let (source, library) = (folder.join("shim.c"), folder.join("shim.so"));
         std::fs::write(&source, SHIM).with_context(|| format!("write `{}`", source.display()))?;
@@ -49,7 +49,7 @@ impl Power {
         Ok(Power { library, store: store.to_owned(), shadow: beside(store, "shadow") })
     }
 
-    /// Sees to it that a server runs under the library.
+    /// Makes a server run with the library.
     pub(crate) fn wire(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
@@ -58,27 +58,26 @@ impl Power {
             .env("TENURE_POWER_SYNC_US", SYNC.as_micros().to_string());
     }
 
-    /// Whether a server that was started runs under the library. One that is linked statically does not, and
-    /// would lose nothing.
+    /// Whether a started server runs with the library. A statically linked one does not, and would lose nothing.
     pub(crate) fn is_wired(&self) -> bool {
         self.shadow.is_dir()
     }
 
-    /// Takes away what the server had not synced. It must be dead.
+    /// Drops the unsynced data of the server, which must be dead.
     pub(crate) fn cut(&self) -> Result<()> {
         if self.is_wired() {
             remove(&self.store)?;
             std::fs::rename(&self.shadow, &self.store).context("put the shadow in the store's place")?;
         }
-        // Otherwise it was killed before it wrote anything: a shadow that is there is complete. What is left of
-        // either goes, so that the next process begins with a copy of its own and the disk does not fill up. The
-        // store's names are links, so its files stay.
+        // A shadow that exists is complete; without one the server was killed before it wrote anything. Remove the
+        // other folders of the library, so that the next process begins with a new copy and the disk does not fill
+        // up. The files of the store are links into them, so they stay.
         remove(&beside(&self.shadow, "new"))?;
         remove(&beside(&self.shadow, "files"))
     }
 }
 
-/// A path with something added to its name.
+/// A path with a suffix added to its name.
 fn beside(path: &Path, what: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{what}"));
@@ -102,7 +101,7 @@ mod tests {
 
     use super::Power;
 
-    /// Runs a command in the store's folder, under the library.
+    /// Runs a command in the store's folder, with the library.
     async fn run(power: &Power, words: &[&str]) {
         let mut command = Command::new(words[0]);
         power.wire(command.args(&words[1..]).current_dir(&power.store));

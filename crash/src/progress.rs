@@ -1,22 +1,22 @@
-//! What a person sees while the run goes on, on stderr; stdout carries the summary alone.
+//! Shows the progress of a run on stderr; stdout carries only the summary.
 //!
-//! A line that changes in place on a terminal, plain lines elsewhere.
+//! On a terminal it is one line that changes in place, elsewhere plain lines.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Where there is no terminal, a line about the state of things comes this often.
+/// The interval between two progress lines without a terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
-    pub(crate) fn new() -> Progress {
+impl ProgressLine {
+    pub(crate) fn new() -> ProgressLine {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
@@ -24,7 +24,7 @@ impl Progress {
             }
             bar
         });
-        Progress { bar }
+        ProgressLine { bar }
     }
 
     /// How often `state` should be called.
@@ -32,7 +32,7 @@ impl Progress {
         if self.bar.is_some() { Duration::from_millis(200) } else { PLAIN_EVERY }
     }
 
-    /// How things stand.
+    /// Shows the state of the run.
     pub(crate) fn state(&self, text: String) {
         match &self.bar {
             Some(bar) => {
@@ -43,7 +43,7 @@ impl Progress {
         }
     }
 
-    /// One line that stays.
+    /// Prints a line that stays.
     pub(crate) fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("{text}")),
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// Something is wrong.
+    /// Prints a warning that stays, in red on a terminal.
     pub(crate) fn warn(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| eprintln!("\x1b[31m{text}\x1b[0m")),
@@ -59,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// Takes the changing line away.
+    /// Removes the changing line.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -67,7 +67,7 @@ impl Progress {
     }
 }
 
-/// The error that ended the run, with its causes.
+/// Prints the error that ended the run, with its causes.
 pub(crate) fn error(error: &anyhow::Error) {
     eprintln!("error: {error}");
     for cause in error.chain().skip(1) {

@@ -1,4 +1,4 @@
-//! The summary of a run, for people.
+//! The summary of a run as text: counters, violations, and errors in the server's log.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use crate::world::World;
 /// How many distinct errors of the server's log are shown.
 const MAX_LOGGED: usize = 10;
 
-/// The state of things in one line.
+/// The state of the run in one line.
 pub(crate) fn line(world: &World) -> String {
     let tally = &world.tally;
     format!(
@@ -96,16 +96,16 @@ pub(crate) fn violations(world: &World) -> String {
     text
 }
 
-/// What is wrong in the server's log.
+/// Panics, errors and warnings in the server's log.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct ServerLog {
     pub(crate) panics: Vec<String>,
     errors: BTreeMap<String, u64>,
 }
 
-impl Log {
-    pub(crate) fn read(path: &Path) -> Log {
-        let mut log = Log::default();
+impl ServerLog {
+    pub(crate) fn read(path: &Path) -> ServerLog {
+        let mut log = ServerLog::default();
         for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
             if line.contains("panicked") {
                 log.panics.push(line.to_owned());

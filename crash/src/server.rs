@@ -1,6 +1,6 @@
-//! The server under test as a process: started, killed, repaired; its log in a file.
+//! Starts and kills the server under test, and repairs its store. The server's log goes to a file.
 //!
-//! Dropping a `Server` kills it, so every way out of the harness ends what it started.
+//! Dropping a `ServerUnderTest` kills the process, so however the harness ends, no server stays behind.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -14,13 +14,13 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
 
-use crate::cli::Durability;
+use crate::cli::DurabilityFlag;
 use crate::power::Power;
 
-/// How long a start may take, recovery included.
+/// How long a start may take, with recovery.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How much of the log is shown with a failure.
+/// How many lines of the log are shown with a failure.
 const TAIL_LINES: usize = 40;
 
 /// How to start the server, the same each time.
@@ -28,9 +28,9 @@ const TAIL_LINES: usize = 40;
 pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     pub(crate) address: SocketAddr,
-    pub(crate) store: Store,
-    pub(crate) durability: Option<Durability>,
-    /// If every kill is a loss of power.
+    pub(crate) store: ServerStore,
+    pub(crate) durability: Option<DurabilityFlag>,
+    /// Set if every kill is a loss of power.
     pub(crate) power: Option<Power>,
     pub(crate) log: PathBuf,
     pub(crate) log_level: String,
@@ -38,63 +38,63 @@ pub(crate) struct Launch {
 
 /// Where the server keeps its sessions.
 #[derive(Debug)]
-pub(crate) enum Store {
+pub(crate) enum ServerStore {
     Memory,
     Disk(PathBuf),
 }
 
-impl Store {
+impl ServerStore {
     fn url(&self) -> String {
         match self {
-            Store::Memory => "memory:".to_owned(),
-            Store::Disk(folder) => format!("disk:{}", folder.display()),
+            ServerStore::Memory => "memory:".to_owned(),
+            ServerStore::Disk(folder) => format!("disk:{}", folder.display()),
         }
     }
 }
 
-/// A process that was started; whether it serves is another question.
+/// A started process, which need not serve yet.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerUnderTest {
     child: Child,
     stdout: Lines<BufReader<ChildStdout>>,
     started: Instant,
 }
 
-/// Why a server that was started does not serve.
+/// Why a started server does not serve.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum StartFailure {
     /// It ended with this status.
     Ended(ExitStatus),
-    /// It said nothing in time.
+    /// It printed no endpoint in time.
     Silent,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Ended(status) => write!(f, "it ended with {status}"),
-            Refusal::Silent => write!(f, "it printed no endpoint within {} s", START_DEADLINE.as_secs()),
+            StartFailure::Ended(status) => write!(f, "it ended with {status}"),
+            StartFailure::Silent => write!(f, "it printed no endpoint within {} s", START_DEADLINE.as_secs()),
         }
     }
 }
 
 impl Launch {
     /// Starts a process and does not wait for it.
-    pub(crate) fn start(&self) -> Result<Server> {
+    pub(crate) fn start(&self) -> Result<ServerUnderTest> {
         let mut command = Command::new(&self.binary);
         command
             .args(["serve", "--log", "json", "--log-level", &self.log_level])
             .args(["--listen", &self.address.to_string(), "--store", &self.store.url()])
-            // An id that is not in the log must be refused and not quietly answered with another stream.
+            // The server must refuse an id that is not in its log, not silently answer with another stream.
             .args(["--set", "streams.unknown_event_id=error"])
-            // A run of hours must not be disturbed by sessions that expire.
+            // Sessions must not expire during a run of hours.
             .args(["--set", "session.idle_ttl=1d"])
-            // Sessions sleep and are woken all the time, not only after a kill.
+            // Makes sessions sleep and wake all the time, not only after a kill.
             .args(["--set", "session.dormant_after=300ms"]);
         if let Some(durability) = self.durability {
             let word = match durability {
-                Durability::Os => "os",
-                Durability::Disk => "disk",
+                DurabilityFlag::Os => "os",
+                DurabilityFlag::Disk => "disk",
             };
             command.args(["--set", &format!("durability={word}")]);
         }
@@ -110,11 +110,11 @@ impl Launch {
             .with_context(|| format!("start `{}`", self.binary.display()))?;
         let started = Instant::now();
         let stdout = child.stdout.take().context("read the server's output")?;
-        Ok(Server { child, stdout: BufReader::new(stdout).lines(), started })
+        Ok(ServerUnderTest { child, stdout: BufReader::new(stdout).lines(), started })
     }
 
-    /// Repairs the store after data was lost that had been synced. The server refuses to start then,
-    /// because what it would serve is older than what it had promised to keep.
+    /// Repairs the store after synced data was lost. The server refuses to start then, because its data is older than
+    /// the data it promised to keep.
     pub(crate) async fn repair(&self) -> Result<()> {
         let status = Command::new(&self.binary)
             .args(["store", "check", "--repair", "--store", &self.store.url()])
@@ -131,7 +131,7 @@ impl Launch {
         Ok(())
     }
 
-    /// Whether the server's last words say that it found its data lost or damaged.
+    /// Whether the last lines of the log say that data is lost or damaged.
     pub(crate) fn speaks_of_lost_data(&self) -> bool {
         let tail = self.tail().to_lowercase();
         let last: Vec<_> = tail.lines().rev().take(8).collect();
@@ -153,17 +153,17 @@ impl Launch {
     }
 }
 
-impl Server {
-    /// Waits until the server has said where it is, which it does when it serves.
-    pub(crate) async fn ready(&mut self) -> Result<Result<(), Refusal>> {
+impl ServerUnderTest {
+    /// Waits until the server prints its endpoint, which it does when it serves.
+    pub(crate) async fn ready(&mut self) -> Result<Result<(), StartFailure>> {
         match timeout(START_DEADLINE, self.stdout.next_line()).await {
             Ok(Ok(Some(_))) => Ok(Ok(())),
             Ok(Ok(None)) => {
                 let status = self.child.wait().await.context("wait for the server that ended")?;
-                Ok(Err(Refusal::Ended(status)))
+                Ok(Err(StartFailure::Ended(status)))
             }
             Ok(Err(error)) => Err(error).context("read from the server"),
-            Err(_) => Ok(Err(Refusal::Silent)),
+            Err(_) => Ok(Err(StartFailure::Silent)),
         }
     }
 
@@ -183,8 +183,8 @@ impl Server {
     }
 }
 
-/// A free port below those that the system gives to outgoing connections. One of those could be taken
-/// by a client while the server is down; a client could even be connected to itself.
+/// A free port below the range for outgoing connections. While the server is down, a client could take a port of that
+/// range, or even connect to itself.
 pub(crate) fn free_port(rng: &mut fastrand::Rng) -> Result<SocketAddr> {
     for _ in 0..200 {
         let address = SocketAddr::from(([127, 0, 0, 1], rng.u16(12_000..32_000)));
@@ -195,7 +195,7 @@ pub(crate) fn free_port(rng: &mut fastrand::Rng) -> Result<SocketAddr> {
     bail!("no free port was found")
 }
 
-/// The server beside this program, unless another one is named.
+/// The path of the server: the given one, or `tenure` beside this program.
 pub(crate) fn binary(named: Option<&Path>) -> Result<PathBuf> {
     let path = match named {
         Some(path) => path.to_owned(),

@@ -1,4 +1,4 @@
-//! One session as its client holds it: its name, what it has heard, what it may expect.
+//! One session as its client holds it: its name, the events it has received, the updates it may expect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,19 +9,18 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::actions::Workspace;
-use crate::check::{Fault, SessionCheck, StreamCheck};
-use crate::http::Name;
+use crate::check::{CheckFault, SessionCheck, StreamCheck};
+use crate::http::SessionName;
 use crate::world::Moment;
 
 /// How many complete streams are remembered, to be replayed and compared.
 const MAX_FINISHED: usize = 12;
 
-/// The client's end of a session.
+/// A session on the client's side.
 #[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) name: Name,
-    /// The client's name for it, and the server's in its log.
+pub(crate) struct ClientSession {
+    pub(crate) name: SessionName,
+    /// The client's name for it, and its name in the server's log.
     pub(crate) label: String,
     pub(crate) opened: Instant,
     next_request: AtomicU64,
@@ -30,47 +29,50 @@ pub(crate) struct Session {
     lost: AtomicBool,
     check: Mutex<SessionCheck>,
     pub(crate) news: Mutex<News>,
-    /// The workspace that it names by a cookie.
+    /// `None` until the workspace is made, and after it is lost.
     pub(crate) work: Mutex<Option<Workspace>>,
     finished: Mutex<VecDeque<Arc<Finished>>>,
 }
 
-/// A stream that is complete.
+/// A complete stream.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) check: StreamCheck,
     pub(crate) began: Moment,
 }
 
-/// What the standalone stream of a session may bring, counted, since one update looks like another.
+/// Counts the updates on the standalone stream of a session, because one update looks like another.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     pub(crate) subscribed: bool,
-    /// Notes that were sent, answered or not: no more updates than these.
+    /// Notes that were sent, answered or not: the most updates that may come.
     pub(crate) sent: u64,
-    /// Notes whose updates were logged before something that the client has seen: no fewer than these.
+    /// Notes whose updates were logged before an event that the client has received: the fewest that must come.
     pub(crate) sure: u64,
     pub(crate) received: u64,
     /// Attempts to open the stream.
     pub(crate) opened: u64,
-    /// Those without an id to resume after. With more than one of them, the server may have written
-    /// updates to a connection that broke before the client could know.
+    /// Attempts without an id to resume after. With more than one of them, updates may be lost: the server may have
+    /// written them to a connection that broke before the client got an id.
     pub(crate) opened_fresh: u64,
 }
 
-/// A session that was deleted.
-#[derive(Debug)]
-pub(crate) struct Dead {
-    pub(crate) name: Name,
-    pub(crate) label: String,
-    pub(crate) opened: Instant,
-    pub(crate) deleted: Instant,
+/// The workspace of a session: a data session on the server, as its client holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Workspace {
+    /// The cookie that names it, for `_meta`.
+    pub(crate) cookie: Value,
+    pub(crate) made: Instant,
+    /// How many notes were sent.
+    pub(crate) sent: u64,
+    /// When each note was acknowledged.
+    pub(crate) acknowledged: Vec<Instant>,
 }
 
-impl Session {
-    pub(crate) fn new(name: Name, client: usize, number: u32) -> Session {
+impl ClientSession {
+    pub(crate) fn new(name: SessionName, client: usize, number: u32) -> ClientSession {
         let label = format!("c{client}.{number} {}", server_label(&name.id));
-        Session {
+        ClientSession {
             name,
             label,
             opened: Instant::now(),
@@ -95,7 +97,7 @@ impl Session {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// It was found to be gone; said once and not used any more.
+    /// The session was found to be gone: it is reported once and not used any more.
     pub(crate) fn lose(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }
@@ -104,12 +106,12 @@ impl Session {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing should be expected of it any more.
+    /// Whether the client must expect nothing of it any more.
     pub(crate) fn is_over(&self) -> bool {
         self.is_ending() || self.lost.load(Ordering::Relaxed)
     }
 
-    /// Counts an event, and says how many there were.
+    /// Counts an event, and returns the count.
     pub(crate) fn count_event(&self) -> u64 {
         self.heard.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -118,18 +120,18 @@ impl Session {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// A stream knows its place: nobody else may have it.
-    pub(crate) fn claim(&self, stream: &StreamCheck, owner: &str) -> Result<(), Fault> {
+    /// Claims the stream number of a stream for its owner: no other request may have it.
+    pub(crate) fn claim(&self, stream: &StreamCheck, owner: &str) -> Result<(), CheckFault> {
         stream.place().map_or(Ok(()), |id| self.check.lock().claim(id, owner))
     }
 
-    /// A question was asked on a stream.
-    pub(crate) fn asked(&self, question: &Value, stream: &StreamCheck) -> Result<(), Fault> {
+    /// Records a question that was asked on a stream.
+    pub(crate) fn asked(&self, question: &Value, stream: &StreamCheck) -> Result<(), CheckFault> {
         let stream = stream.place().map_or(0, |id| id.stream);
         self.check.lock().asked(&question.to_string(), stream)
     }
 
-    /// Remembers a complete stream, and forgets the oldest.
+    /// Remembers a complete stream, and forgets the oldest if there are too many.
     pub(crate) fn keep(&self, check: StreamCheck, began: Moment) {
         if check.first_id().is_none() || check.ending().is_none() {
             return;
@@ -151,7 +153,7 @@ pub(crate) fn tool(name: &str, arguments: &Value) -> Value {
     json!({ "name": name, "arguments": arguments })
 }
 
-/// How the server names a session in its log, where the id itself never stands.
+/// The label of a session in the server's log, which never shows the id.
 fn server_label(id: &str) -> String {
     let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let bytes: Option<Vec<u8>> =

@@ -1,4 +1,4 @@
-//! Cuts off the end of the store's journal, as a loss of power does to what was not yet on the disk.
+//! Cuts off the end of the store's journal, as a loss of power removes bytes that were not on the disk yet.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
-/// How much is cut off at most.
+/// The most bytes that are cut off.
 const MAX_BYTES: usize = 4096;
 
-/// Cuts the newest journal at a random byte near the end of what was written; returns how many written
-/// bytes are gone. A store that has no journal yet loses nothing.
+/// Cuts the newest journal at a random byte near the end of the written bytes; returns how many of them are gone.
+/// A store that has no journal yet loses nothing.
 pub(crate) fn tear(store: &Path, rng: &mut fastrand::Rng) -> Result<usize> {
     let Some(journal) = newest_journal(&store.join("data"))? else { return Ok(0) };
     let bytes = std::fs::read(&journal).with_context(|| format!("read `{}`", journal.display()))?;
-    // The file is longer than what was written: the engine reserves space, which is zeros.
+    // The file is longer than the written bytes: the engine reserves space, filled with zeros.
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let lost = rng.usize(0..=written.min(MAX_BYTES));
     let length = u64::try_from(written - lost).context("measure the journal")?;

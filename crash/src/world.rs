@@ -1,5 +1,5 @@
-//! What all clients and the killer share: the way to the server, how often it was killed, what was
-//! counted, and which promises were found broken.
+//! The state that all clients and the killer share: the connection to the server, its kills, the counters, and the
+//! promises that were found broken.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,40 +11,40 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::check::{Circumstances, Fault, Kind};
-use crate::http::Http;
-use crate::progress::Progress;
-use crate::session::Dead;
+use crate::check::{CheckFault, Circumstances, FaultKind};
+use crate::http::{ServerHttp, SessionName};
+use crate::progress::ProgressLine;
 
 /// How long a request may go unanswered by a server that runs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the operating system had not yet written when power went: at most the last second.
+/// How far back a torn journal can lose writes: the operating system writes them within a second.
 const TORN_BACK: Duration = Duration::from_secs(1);
 
-/// The same when the store noticed that more was lost, and was repaired.
+/// The same if the store noticed a larger loss and was repaired.
 const REPAIRED_BACK: Duration = Duration::from_secs(10);
 
-/// How much later than the server a busy client may get to see what the server has sent.
+/// How much later than the server sent it a busy client may receive an event.
 const LATE: Duration = Duration::from_millis(500);
 
-/// More than this many are counted and not printed: the first ones tell.
+/// Further violations are counted but not printed: the first ones show the problem.
 const MAX_PRINTED: usize = 40;
 
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) http: Http,
+    pub(crate) http: ServerHttp,
     pub(crate) seed: u64,
-    pub(crate) tally: Tally,
-    pub(crate) progress: Progress,
-    /// Whether a loss is what the run is for; then the first one is told, and the others that come with it are not.
+    pub(crate) tally: RunTally,
+    pub(crate) progress: ProgressLine,
+    /// Whether the run is meant to find a loss; then only the first violation is printed.
     pub(crate) expects_loss: bool,
-    /// Clients begin nothing new.
+    /// Cancelled when clients must begin nothing new.
     pub(crate) stop: CancellationToken,
-    /// Listeners leave too.
+    /// Cancelled when listeners must end too.
     pub(crate) end: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    pub(crate) dead: Mutex<Vec<Arc<Dead>>>,
+    /// Sessions that were deleted, to check that they stay dead.
+    pub(crate) dead: Mutex<Vec<Arc<DeletedSession>>>,
     started: Instant,
     life: Mutex<Life>,
     violations: Mutex<Vec<Violation>>,
@@ -55,7 +55,7 @@ pub(crate) struct World {
 struct Life {
     kills: u64,
     up: bool,
-    /// When it was last found ready.
+    /// When it was last ready.
     ready: Instant,
     /// When any client last received an event. A server that stalls does not sync either.
     heard: Instant,
@@ -66,10 +66,19 @@ struct Life {
 #[derive(Clone, Copy, Debug)]
 struct Tear {
     at: Instant,
-    /// What was acknowledged before this is on the disk, so the cut cannot have taken it unnoticed.
+    /// Writes acknowledged before this are on the disk, so the cut cannot have removed them unnoticed.
     safe_before: Instant,
-    /// What is received after this is of the next process; before it, the network may have held it back.
+    /// Events received after this come from the next process; before it, an event of the old one may arrive late.
     over: Option<Instant>,
+}
+
+/// A session that was deleted.
+#[derive(Debug)]
+pub(crate) struct DeletedSession {
+    pub(crate) name: SessionName,
+    pub(crate) label: String,
+    pub(crate) opened: Instant,
+    pub(crate) deleted: Instant,
 }
 
 /// A moment in the server's life, to compare with a later one.
@@ -86,9 +95,9 @@ impl Moment {
     }
 }
 
-/// What was counted.
+/// The counters of the run.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct RunTally {
     pub(crate) restarts: AtomicU64,
     pub(crate) torn: AtomicU64,
     pub(crate) powerless: AtomicU64,
@@ -109,9 +118,9 @@ pub(crate) struct Tally {
     pub(crate) rerun: AtomicU64,
     pub(crate) dead_checked: AtomicU64,
     pub(crate) vanished: AtomicU64,
-    /// From the start of a process until it serves, in milliseconds.
+    /// Milliseconds from the start of a process until it serves.
     pub(crate) readies: Mutex<Vec<u64>>,
-    /// From the start of a process to its first answer, in milliseconds.
+    /// Milliseconds from the start of a process to its first answer.
     pub(crate) first_answers: Mutex<Vec<u64>>,
 }
 
@@ -123,7 +132,7 @@ pub(crate) fn count(counter: &AtomicU64) {
 /// A promise that was broken, and where.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FaultKind,
     detail: String,
     who: String,
     after: Duration,
@@ -138,12 +147,12 @@ impl fmt::Display for Violation {
 }
 
 impl World {
-    pub(crate) fn new(http: Http, seed: u64, progress: Progress, expects_loss: bool) -> World {
+    pub(crate) fn new(http: ServerHttp, seed: u64, progress: ProgressLine, expects_loss: bool) -> World {
         let now = Instant::now();
         World {
             http,
             seed,
-            tally: Tally::default(),
+            tally: RunTally::default(),
             progress,
             expects_loss,
             stop: CancellationToken::new(),
@@ -160,8 +169,8 @@ impl World {
         self.started
     }
 
-    /// The server is about to be killed. Said before it is, so that whoever sees a connection break
-    /// finds the reason here.
+    /// The server is about to be killed. Called before the kill, so that a client whose connection breaks finds the
+    /// reason here.
     pub(crate) fn killing(&self) {
         let mut life = self.life.lock();
         life.kills += 1;
@@ -190,7 +199,7 @@ impl World {
         let mut life = self.life.lock();
         let at = Instant::now();
         let mut safe_before = back(life.heard.min(at), TORN_BACK);
-        // A server that was killed soon after its start may have synced nothing, not even what it found.
+        // A server that was killed soon after its start may have synced nothing, not even older writes it found.
         if life.ready > safe_before
             && let Some(last) = life.tears.last()
         {
@@ -222,14 +231,14 @@ impl World {
         then.up && self.kills() == then.kills
     }
 
-    /// What a stream has to expect that began then.
+    /// What has happened to the server since a stream began.
     pub(crate) fn circumstances(&self, then: Moment) -> Circumstances {
         let life = self.life.lock();
         let torn = life.tears.iter().any(|tear| tear.at >= then.at);
         Circumstances { crashed: life.kills != then.kills, torn }
     }
 
-    /// Whether what was acknowledged at that time may be gone because the journal was cut after it.
+    /// Whether a write acknowledged at that time may be lost, because the journal was cut after it.
     pub(crate) fn could_lose(&self, acknowledged: Instant) -> bool {
         let life = self.life.lock();
         life.tears
@@ -242,7 +251,7 @@ impl World {
         !self.life.lock().tears.is_empty()
     }
 
-    /// Resolves when the server has run for as long as a request may take that was sent then.
+    /// Resolves when a request sent at this time is overdue: the server has run for the whole deadline.
     pub(crate) async fn overdue(&self, sent: Instant) {
         loop {
             let (up, limit) = {
@@ -256,9 +265,9 @@ impl World {
         }
     }
 
-    /// Notes and prints a broken promise.
-    pub(crate) fn violation(&self, who: &str, fault: Fault) {
-        let Fault { kind, detail } = fault;
+    /// Records and prints a broken promise.
+    pub(crate) fn violation(&self, who: &str, fault: CheckFault) {
+        let CheckFault { kind, detail } = fault;
         let (after, kills) = (self.started.elapsed(), self.kills());
         let violation = Violation { kind, detail, who: who.to_owned(), after, kills };
         let mut violations = self.violations.lock();
@@ -268,7 +277,7 @@ impl World {
         violations.push(violation);
     }
 
-    /// Whether something that was acknowledged was found to be gone.
+    /// Whether a loss of acknowledged data was found.
     pub(crate) fn noticed_loss(&self) -> bool {
         self.violations.lock().iter().any(|violation| violation.kind.is_loss())
     }

@@ -18,7 +18,7 @@ use crate::process::Server;
 use crate::progress;
 use crate::rows::{Row, Rows};
 use crate::stats::{Spread, beside, cell};
-use crate::store::target::{self, Target};
+use crate::target::{self, Target};
 
 /// What a call that does not change anything may cost, against one without the layer.
 const BOUND: f64 = 1.10;

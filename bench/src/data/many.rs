@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tenure_session::Principal;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::Store;
-use tenure_session::state::{Kind, NewState, State, StateId, StateLimits, States};
+use tenure_session::state::{NewState, State, StateId, StateKind, StateLimits, States};
 use tenure_store::disk::Sync;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -29,7 +29,8 @@ use crate::process::Memory;
 use crate::progress;
 use crate::scratch::{Scratch, disk_bytes, drop_file_cache};
 use crate::stats::{Spread, cell};
-use crate::store::{ask_about_data, open_store};
+use crate::store::open_store;
+use crate::worker;
 
 /// States of one owner.
 const OF_ONE: u64 = 1_000;
@@ -50,10 +51,13 @@ const SETTLE: Duration = Duration::from_millis(500);
 const COUNT_DEADLINE: Duration = Duration::from_secs(120);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
+/// The command that starts a worker.
+const WORKER: &str = "data-worker";
+
 /// What a worker is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Job {
+enum DataJob {
     Fill(Fill),
     Open(Open),
     Find(Find),
@@ -64,30 +68,35 @@ pub(crate) enum Job {
 #[serde(untagged)]
 enum Figures {
     Filled(Filled),
-    Opened(Opened),
+    OpenedStates(OpenedStates),
     Found(Found),
 }
 
-impl Job {
-    pub(crate) async fn run(self) -> Result<impl Serialize + use<>> {
+impl DataJob {
+    async fn run(self) -> Result<impl Serialize + use<>> {
         Ok(match self {
-            Job::Fill(fill) => Figures::Filled(fill.run().await?),
-            Job::Open(open) => Figures::Opened(open.run().await?),
-            Job::Find(find) => Figures::Found(find.run().await?),
+            DataJob::Fill(fill) => Figures::Filled(fill.run().await?),
+            DataJob::Open(open) => Figures::OpenedStates(open.run().await?),
+            DataJob::Find(find) => Figures::Found(find.run().await?),
         })
     }
+}
+
+/// Runs the task of a worker.
+pub(crate) fn run_worker(task: &str) -> Result<()> {
+    worker::run(task, |job: DataJob| async { worker::tell(&job.run().await?) })
 }
 
 /// Makes the states.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Fill {
-    place: Place,
+    place: StatesPlace,
     states: u64,
 }
 
 /// Where the store is, and the file with the names of some of its states.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Place {
+struct StatesPlace {
     store: PathBuf,
     names: PathBuf,
 }
@@ -104,12 +113,12 @@ struct Filled {
 /// Opens the store and counts what is in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Open {
-    place: Place,
+    place: StatesPlace,
     states: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Opened {
+struct OpenedStates {
     milliseconds: f64,
     count_seconds: f64,
     before: Memory,
@@ -120,7 +129,7 @@ struct Opened {
 /// Finds, lists and makes states, one at a time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Find {
-    place: Place,
+    place: StatesPlace,
     at: u64,
     heat: Heat,
     finds: usize,
@@ -149,23 +158,24 @@ pub(crate) struct ManyReport {
     command: String,
     states: u64,
     filled: Filled,
-    opens: Vec<Opened>,
+    opens: Vec<OpenedStates>,
     rows: Vec<(&'static str, Latency)>,
 }
 
 pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
-    let place = Place { store: scratch.path().join("store"), names: scratch.path().join("names") };
+    let place = StatesPlace { store: scratch.path().join("store"), names: scratch.path().join("names") };
     let states = plan.states;
     let fill = Fill { place: place.clone(), states };
-    let filled: Filled = ask_about_data(Job::Fill(fill)).await.context("make the states")?;
+    let filled: Filled = worker::ask(WORKER, &DataJob::Fill(fill)).await.context("make the states")?;
     progress::note(&format!("many: made {states} in {:.1} s", filled.seconds));
 
     let mut opens = Vec::new();
     for _ in 0..plan.opens {
         let open = Open { place: place.clone(), states };
-        let opened: Opened = ask_about_data(Job::Open(open)).await.context("open the store")?;
-        let Opened { milliseconds, count_seconds, .. } = opened;
+        let opened: OpenedStates =
+            worker::ask(WORKER, &DataJob::Open(open)).await.context("open the store")?;
+        let OpenedStates { milliseconds, count_seconds, .. } = opened;
         progress::note(&format!("many: opened in {milliseconds:.0} ms, counted in {count_seconds:.1} s"));
         opens.push(opened);
     }
@@ -185,8 +195,8 @@ pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
         ..warm.clone()
     };
     // In this order: the files are still in the file cache from being written.
-    let warm: Found = ask_about_data(Job::Find(warm)).await.context("find states")?;
-    let cold: Found = ask_about_data(Job::Find(cold)).await.context("find states, cold")?;
+    let warm: Found = worker::ask(WORKER, &DataJob::Find(warm)).await.context("find states")?;
+    let cold: Found = worker::ask(WORKER, &DataJob::Find(cold)).await.context("find states, cold")?;
     progress::note(&format!("many: find p50 {:.1} µs, cold {:.0} µs", warm.any.p50_us, cold.any.p50_us));
     Ok(ManyReport {
         command: plan.command(DataQuestion::Many),
@@ -223,7 +233,7 @@ fn new(number: u64) -> NewState {
     let data = format!(
         r#"{{"counter":{number},"notes":["the first of a few notes","and the second"],"hashes":{{}}}}"#
     );
-    NewState { data: Bytes::from(data), ..NewState::of(Kind::new("workspace").expect("a kind")) }
+    NewState { data: Bytes::from(data), ..NewState::of(StateKind::new("workspace").expect("a kind")) }
 }
 
 impl Fill {
@@ -281,7 +291,7 @@ async fn make(states: States, next: Arc<AtomicU64>, count: u64, every: u64) -> R
 }
 
 impl Open {
-    async fn run(self) -> Result<Opened> {
+    async fn run(self) -> Result<OpenedStates> {
         let before = Memory::of("self")?;
         let started = now();
         let opened = open_store(&self.place.store, Sync::Os).await?;
@@ -295,7 +305,7 @@ impl Open {
         sleep(SETTLE).await;
         let counted = Memory::of("self")?;
         states.stop().await;
-        Ok(Opened { milliseconds, count_seconds, before, opened: memory, counted })
+        Ok(OpenedStates { milliseconds, count_seconds, before, opened: memory, counted })
     }
 }
 
@@ -419,8 +429,9 @@ impl ManyReport {
             mebibytes(disk_bytes),
             self.command
         );
-        let spread = |figure: &dyn Fn(&Opened) -> f64| cell(Spread::of(self.opens.iter().map(figure)), 1);
-        let each = |opened: &Opened| {
+        let spread =
+            |figure: &dyn Fn(&OpenedStates) -> f64| cell(Spread::of(self.opens.iter().map(figure)), 1);
+        let each = |opened: &OpenedStates| {
             opened.counted.anonymous.saturating_sub(opened.opened.anonymous) as f64 / self.states as f64
         };
         text += "| opened after a clean stop | median (min–max) |\n|---|---:|\n";

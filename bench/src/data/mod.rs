@@ -4,7 +4,7 @@
 //! that differs), `many` (a store full of states, each measurement in a process of its own).
 
 mod calls;
-pub(crate) mod many;
+mod many;
 mod plan;
 
 use anyhow::{Context, Result};
@@ -17,6 +17,7 @@ use crate::scratch::filesystem;
 use self::calls::DataCalls;
 use self::many::ManyReport;
 
+pub(crate) use self::many::run_worker;
 pub(crate) use self::plan::Plan;
 
 #[derive(Debug, Serialize)]

@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::plan::Plan;
-use crate::gateway::{self, Behind, Entry, Era, Front, Round, Row, SERVER, UPSTREAM};
+use crate::gateway::{self, Behind, Entry, Era, Front, GatewayRound, Row, SERVER, UPSTREAM};
 use crate::progress;
 use crate::stats::{Spread, beside, cell};
 
@@ -73,7 +73,7 @@ struct BridgeRow {
     client: Era,
     server: Era,
     is_direct: bool,
-    rounds: Vec<Round>,
+    rounds: Vec<GatewayRound>,
 }
 
 pub(super) async fn run(plan: &Plan) -> Result<BridgesReport> {
@@ -106,7 +106,7 @@ impl BridgeRow {
         }
     }
 
-    fn spread(&self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
+    fn spread(&self, figure: impl Fn(&GatewayRound) -> f64) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(figure))
     }
 }
@@ -142,10 +142,10 @@ impl BridgesReport {
                     && other.server == row.client
                     && other.gateway == row.gateway
             });
-            let added = |figure: fn(&Round) -> f64| {
+            let added = |figure: fn(&GatewayRound) -> f64| {
                 beside(&row.rounds, &direct?.rounds, figure, |mine, theirs| mine - theirs)
             };
-            let cpu = |round: &Round| round.gateway_cpu_us_per_call;
+            let cpu = |round: &GatewayRound| round.gateway_cpu_us_per_call;
             let ratio =
                 same.and_then(|same| beside(&row.rounds, &same.rounds, cpu, |mine, theirs| mine / theirs));
             writeln!(

@@ -18,7 +18,7 @@ use crate::process::Server;
 use crate::progress;
 use crate::rows::Row;
 use crate::stats::{Spread, beside, cell};
-use crate::store::target::{self, Target};
+use crate::target::{self, Target};
 
 /// In the order of the table.
 const CALLINGS: [(Calling, &str); 2] =

@@ -54,13 +54,13 @@ impl Opens for HttpCaller {
 pub(super) struct PipeCaller {
     server: Server,
     call: ToolCall,
-    program: Program,
+    program: CalledProgram,
     others: Vec<Server>,
 }
 
 /// What a client starts.
 #[derive(Debug, Clone)]
-pub(super) struct Program {
+pub(super) struct CalledProgram {
     pub(super) path: PathBuf,
     pub(super) args: &'static [&'static str],
 }
@@ -74,7 +74,7 @@ struct Server {
 }
 
 impl PipeCaller {
-    pub(super) async fn connect(program: &Program, calling: Calling) -> Result<PipeCaller> {
+    pub(super) async fn connect(program: &CalledProgram, calling: Calling) -> Result<PipeCaller> {
         let mut server = Server::start(program)?;
         if calling.has_session() {
             server.shake_hands().await?;
@@ -105,7 +105,7 @@ impl Opens for PipeCaller {
 }
 
 impl Server {
-    fn start(program: &Program) -> Result<Server> {
+    fn start(program: &CalledProgram) -> Result<Server> {
         let mut child = Command::new(&program.path)
             .args(program.args)
             .stdin(Stdio::piped())

@@ -21,7 +21,7 @@ const WARM_UP_CALLS: usize = 20;
 
 /// What was seen of one row.
 #[derive(Debug, Serialize)]
-pub(crate) struct Round {
+pub(crate) struct GatewayRound {
     /// Connections that called, each with its own session.
     connections: usize,
     pub(crate) calls_per_second: f64,
@@ -35,7 +35,7 @@ pub(crate) struct Round {
     pub(super) alone_p99_us: f64,
     pub(crate) alone_gateway_cpu_us_per_call: f64,
     #[serde(flatten)]
-    pub(super) opened: Option<Opened>,
+    pub(super) opened: Option<OpenedSessions>,
     pub(super) gateway_bytes: u64,
     /// Processes of the server behind all these sessions.
     pub(crate) servers: usize,
@@ -45,13 +45,13 @@ pub(crate) struct Round {
 
 /// What further sessions cost that were opened.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Opened {
+pub(super) struct OpenedSessions {
     pub(super) opened_per_second: f64,
     pub(super) gateway_cpu_us_per_open: f64,
     pub(super) bytes_per_session: f64,
 }
 
-impl std::fmt::Display for Round {
+impl std::fmt::Display for GatewayRound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -66,7 +66,7 @@ impl std::fmt::Display for Round {
 }
 
 /// Starts a row, measures it, and ends it.
-pub(crate) async fn measure(row: &Row, plan: Plan, dir: Option<&Path>) -> Result<Round> {
+pub(crate) async fn measure(row: &Row, plan: Plan, dir: Option<&Path>) -> Result<GatewayRound> {
     let figures = async {
         let running = Running::start(row, dir).await?;
         let calling = row.client.calling();
@@ -87,7 +87,7 @@ async fn calls<C: Opens>(
     running: &Running,
     plan: Plan,
     connect: impl AsyncFn() -> Result<C>,
-) -> Result<Round> {
+) -> Result<GatewayRound> {
     let family = &running.family;
     let Load { connections, warm_up, window } = plan.load;
     let mut callers = Vec::with_capacity(connections);
@@ -113,7 +113,7 @@ async fn calls<C: Opens>(
         let spent = family.read()?.since(&before);
         gateway_bytes = family.settled_memory().await?;
         let sessions = plan.sessions as f64;
-        opened = Some(Opened {
+        opened = Some(OpenedSessions {
             opened_per_second: sessions / elapsed,
             gateway_cpu_us_per_open: micros(spent.gateway) / sessions,
             bytes_per_session: (gateway_bytes as f64 - bytes_before as f64) / sessions,
@@ -132,7 +132,7 @@ async fn calls<C: Opens>(
     let spent_calling = window.after.since(&window.before);
     let spent_alone = single.after.since(&single.before);
     let others = window.busy.saturating_sub(spent_calling.gateway + spent_calling.server + window.client_cpu);
-    Ok(Round {
+    Ok(GatewayRound {
         connections,
         calls_per_second: window.calls as f64 / window.elapsed.as_secs_f64(),
         gateway_cpu_us_per_call: per_call(spent_calling.gateway, &window),

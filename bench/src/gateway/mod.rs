@@ -22,7 +22,7 @@ use crate::cli::{CommonArgs, GatewayArgs};
 use crate::load::Load;
 use crate::progress;
 
-pub(crate) use self::measure::{Round, measure};
+pub(crate) use self::measure::{GatewayRound, measure};
 pub(crate) use self::report::GatewayReport;
 pub(crate) use self::rows::{Behind, Entry, Era, Front, Row, SERVER, UPSTREAM, select};
 

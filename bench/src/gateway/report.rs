@@ -5,10 +5,10 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::cli::GatewayArgs;
-use crate::gateway::measure::{Opened, Round};
+use crate::gateway::measure::{GatewayRound, OpenedSessions};
 use crate::gateway::rows::{Behind, Row};
 use crate::stats::{Spread, beside, cell};
-use crate::store::target::{self, Target};
+use crate::target::{self, Target};
 
 /// The most that our gateway may spend on a call to a server over stdio.
 const STDIO_CPU_US: f64 = 60.0;
@@ -29,23 +29,23 @@ struct Measured {
     what: &'static str,
     behind: Behind,
     is_direct: bool,
-    rounds: Vec<Round>,
+    rounds: Vec<GatewayRound>,
 }
 
 impl Measured {
-    fn spread(&self, figure: impl Fn(&Round) -> f64) -> Option<Spread> {
+    fn spread(&self, figure: impl Fn(&GatewayRound) -> f64) -> Option<Spread> {
         Spread::of(self.rounds.iter().map(figure))
     }
 
-    fn opened(&self, figure: impl Fn(&Opened) -> f64) -> Option<Spread> {
+    fn opened(&self, figure: impl Fn(&OpenedSessions) -> f64) -> Option<Spread> {
         Spread::of(self.rounds.iter().filter_map(|round| round.opened.as_ref()).map(figure))
     }
 
-    /// Round by round against another row.
+    /// GatewayRound by round against another row.
     fn against(
         &self,
         other: Option<&Measured>,
-        figure: impl Fn(&Round) -> f64,
+        figure: impl Fn(&GatewayRound) -> f64,
         compare: impl Fn(f64, f64) -> f64,
     ) -> Option<Spread> {
         beside(&self.rounds, &other?.rounds, figure, compare)
@@ -75,7 +75,7 @@ impl GatewayReport {
         }
     }
 
-    pub(super) fn add(&mut self, place: usize, round: Round) {
+    pub(super) fn add(&mut self, place: usize, round: GatewayRound) {
         self.rows[place].rounds.push(round);
     }
 
@@ -94,7 +94,10 @@ impl GatewayReport {
                 .filter(|peer| peer.behind == row.behind && !peer.is_direct && !peer.is_ours())
             {
                 for (what, figure) in [
-                    ("gateway CPU per call", (|round| round.gateway_cpu_us_per_call) as fn(&Round) -> f64),
+                    (
+                        "gateway CPU per call",
+                        (|round| round.gateway_cpu_us_per_call) as fn(&GatewayRound) -> f64,
+                    ),
                     ("p50 alone", |round| round.alone_p50_us),
                     ("p99", |round| round.p99_us),
                 ] {
@@ -109,7 +112,7 @@ impl GatewayReport {
     pub(crate) fn markdown(&self) -> String {
         let rounds = self.rows.first().map_or(0, |row| row.rounds.len());
         let mut text = format!(
-            "## Gateways\n\n`tools/call` echo through gateways to the same server; {} connections, one session and one call in flight each; {rounds} interleaved rounds of {} s after {} s of warm-up, fresh processes each. Alone: one call in flight in all. CPU and memory are the gateway's own, without the server behind it and the client. Opened: {} more sessions, all connections at once; their memory is resident memory of the gateway. Added: against the row with nothing in front, within a round. Median (min–max).\n",
+            "## Gateways\n\n`tools/call` echo through gateways to the same server; {} connections, one session and one call in flight each; {rounds} interleaved rounds of {} s after {} s of warm-up, fresh processes each. Alone: one call in flight in all. CPU and memory are the gateway's own, without the server behind it and the client. OpenedSessions: {} more sessions, all connections at once; their memory is resident memory of the gateway. Added: against the row with nothing in front, within a round. Median (min–max).\n",
             self.connections, self.seconds, self.warm_up_seconds, self.sessions
         );
         for behind in [Behind::Stdio, Behind::Http] {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::GatewayArgs;
 use crate::client::Calling;
-use crate::gateway::callers::Program;
+use crate::gateway::callers::CalledProgram;
 
 /// How the gateway reaches the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -217,7 +217,7 @@ pub(crate) struct Row {
     /// Nothing: the server itself.
     pub(super) command: Option<Command>,
     /// The program of the server.
-    pub(super) server: Program,
+    pub(super) server: CalledProgram,
 }
 
 impl Row {
@@ -310,7 +310,7 @@ fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
         }
     };
     let Entry { name, what, behind, client, server: server_era, .. } = *entry;
-    let server = Program { path: server, args: server_args };
+    let server = CalledProgram { path: server, args: server_args };
     Ok(Row { name, what, behind, client, server_era, command, server })
 }
 

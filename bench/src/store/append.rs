@@ -15,14 +15,15 @@ use tenure_store::disk::Sync;
 use super::file::PlainFile;
 use super::fill;
 use super::plan::Plan;
-use super::target::{self, Target};
-use super::worker::{self, Task};
+use super::task::{Task, WORKER};
 use super::writers::{self, IntoStore, Measured, Writers};
 use crate::cli::StoreQuestion;
 use crate::latency::Latency;
 use crate::progress;
 use crate::scratch::Scratch;
 use crate::stats::{Spread, cell};
+use crate::target::{self, Target};
+use crate::worker;
 
 const MANY: usize = 256;
 
@@ -60,7 +61,7 @@ pub(super) enum Keeper {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct AppendJob {
     keeper: Keeper,
     durability: Durability,
     writers: usize,
@@ -71,7 +72,7 @@ pub(super) struct Job {
 
 /// One window.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Round {
+pub(super) struct AppendRound {
     events: u64,
     events_per_second: f64,
     cpu_us_per_event: f64,
@@ -90,8 +91,8 @@ pub(crate) struct AppendReport {
 struct AppendRow {
     durability: Durability,
     writers: usize,
-    store: Vec<Round>,
-    file: Vec<Round>,
+    store: Vec<AppendRound>,
+    file: Vec<AppendRound>,
 }
 
 pub(super) async fn run(plan: &Plan) -> Result<AppendReport> {
@@ -130,9 +131,9 @@ pub(super) async fn run(plan: &Plan) -> Result<AppendReport> {
     Ok(AppendReport { command: plan.command(StoreQuestion::Append), seconds, rows, targets })
 }
 
-async fn measure(plan: &Plan, row: &AppendRow, keeper: Keeper) -> Result<Round> {
+async fn measure(plan: &Plan, row: &AppendRow, keeper: Keeper) -> Result<AppendRound> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
-    let task = Task::Append(Job {
+    let task = Task::Append(AppendJob {
         keeper,
         durability: row.durability,
         writers: row.writers,
@@ -140,11 +141,11 @@ async fn measure(plan: &Plan, row: &AppendRow, keeper: Keeper) -> Result<Round> 
         window: plan.window,
         folder: scratch.path().to_owned(),
     });
-    worker::ask(&task).await.context("measure appends")
+    worker::ask(WORKER, &task).await.context("measure appends")
 }
 
-impl Job {
-    pub(super) async fn run(self) -> Result<Round> {
+impl AppendJob {
+    pub(super) async fn run(self) -> Result<AppendRound> {
         let measured = match self.keeper {
             Keeper::Store => {
                 let opened = fill::open(&self.folder, self.durability.sync()).await?;
@@ -161,14 +162,14 @@ impl Job {
                 measured
             }
         };
-        Ok(Round::of(&measured))
+        Ok(AppendRound::of(&measured))
     }
 }
 
-impl Round {
-    fn of(measured: &Measured) -> Round {
+impl AppendRound {
+    fn of(measured: &Measured) -> AppendRound {
         let events = measured.events as f64;
-        Round {
+        AppendRound {
             events: measured.events,
             events_per_second: events / measured.elapsed.as_secs_f64(),
             cpu_us_per_event: measured.cpu.as_secs_f64() * 1e6 / events,
@@ -178,14 +179,14 @@ impl Round {
 }
 
 impl AppendRow {
-    /// Round by round.
+    /// AppendRound by round.
     fn ratio(&self) -> Option<Spread> {
         let pairs = self.store.iter().zip(&self.file);
         Spread::of(pairs.map(|(store, file)| store.events_per_second / file.events_per_second))
     }
 }
 
-fn spread(rounds: &[Round], figure: impl Fn(&Round) -> f64) -> Option<Spread> {
+fn spread(rounds: &[AppendRound], figure: impl Fn(&AppendRound) -> f64) -> Option<Spread> {
     Spread::of(rounds.iter().map(figure))
 }
 

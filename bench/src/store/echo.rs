@@ -11,7 +11,7 @@ use tenure_session::backend::Call;
 use tenure_session::call::Caller;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::port::store::Store;
-use tenure_session::session::{Answer, Parts, Session, Sessions};
+use tenure_session::session::{Answer, Session, SessionParts, Sessions};
 use tenure_session::{Limits, Principal, SessionId};
 
 use super::material;
@@ -39,7 +39,7 @@ pub(super) fn start(store: Arc<dyn Store>) -> Sessions {
     let backend = Arc::new(Native::new(|_| Echo));
     // Those that sleep in a large store count as well, and there are more than a server takes by default.
     let limits = Limits { max_sessions: usize::MAX, ..Limits::default() };
-    Sessions::start(Parts { store, backend, clock: Arc::new(SystemClock), limits })
+    Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits })
 }
 
 /// Opens a session as a client does.

@@ -33,7 +33,7 @@ const SYNC_EVERY: Duration = Duration::from_millis(100);
 /// Length, checksum, session and position stand before a body.
 const HEAD: usize = 4 + 8 + 16 + 8;
 
-struct Job {
+struct FileJob {
     session: SessionKey,
     body: Bytes,
     done: oneshot::Sender<u64>,
@@ -42,7 +42,7 @@ struct Job {
 /// An open file with its threads.
 #[derive(Debug)]
 pub(super) struct PlainFile {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<FileJob>,
     writer: JoinHandle<Result<()>>,
     /// The one that syncs, and what stops it.
     syncer: Option<(JoinHandle<Result<()>>, std_mpsc::Sender<()>)>,
@@ -51,7 +51,7 @@ pub(super) struct PlainFile {
 /// Where writers put their events.
 #[derive(Debug, Clone)]
 pub(super) struct IntoFile {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<FileJob>,
     sessions: Arc<[SessionKey]>,
 }
 
@@ -94,7 +94,7 @@ impl PlainFile {
 impl Append for IntoFile {
     async fn append(&self, writer: usize, body: Bytes) -> Result<()> {
         let (done, position) = oneshot::channel();
-        let job = Job { session: self.sessions[writer], body, done };
+        let job = FileJob { session: self.sessions[writer], body, done };
         self.jobs.send(job).await.ok().context("the file's writer has ended")?;
         position.await.context("the file's writer has ended")?;
         Ok(())
@@ -136,7 +136,7 @@ impl Writer {
         }
     }
 
-    fn run(mut self, mut queue: mpsc::Receiver<Job>) -> Result<()> {
+    fn run(mut self, mut queue: mpsc::Receiver<FileJob>) -> Result<()> {
         while let Some(first) = queue.blocking_recv() {
             self.take(first);
             while self.answers.len() < MAX_JOBS {
@@ -148,7 +148,7 @@ impl Writer {
         self.file.sync_data().context("sync the baseline's file")
     }
 
-    fn take(&mut self, job: Job) {
+    fn take(&mut self, job: FileJob) {
         self.position += 1;
         let place = self.length + self.buffer.len() as u64;
         let length = u32::try_from(job.body.len()).unwrap_or(u32::MAX);

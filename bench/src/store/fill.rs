@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tenure_session::id::{NodeId, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock, Time};
-use tenure_session::port::store::{Expected, NewEvent, Place, RecordKey, Store};
+use tenure_session::port::store::{EntryPlace, Expected, NewEvent, RecordKey, Store};
 use tenure_store::disk::Sync;
-use tenure_store::open::{Location, Opened, Options};
+use tenure_store::open::{Location, OpenedStore, StoreOptions};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -47,8 +47,8 @@ pub(super) struct Filled {
 }
 
 /// Opens a store in a folder as `tenure serve` does.
-pub(crate) async fn open(folder: &std::path::Path, sync: Sync) -> Result<Opened> {
-    let options = Options { sync, ..Options::default() };
+pub(crate) async fn open(folder: &std::path::Path, sync: Sync) -> Result<OpenedStore> {
+    let options = StoreOptions { sync, ..StoreOptions::default() };
     Location::Disk(folder.to_owned()).open(options).await.context("open the store")
 }
 
@@ -139,7 +139,7 @@ impl Maker {
         NewEvent {
             stream: StreamId::STANDALONE,
             body: self.bodies.get(number as usize),
-            place: Place::Middle,
+            place: EntryPlace::Middle,
             at: self.now,
         }
     }

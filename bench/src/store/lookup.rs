@@ -19,9 +19,8 @@ use tokio::time::Duration;
 use super::append::Durability;
 use super::fill::{self, Fill, Filled};
 use super::plan::Plan;
-use super::target::{self, Target};
+use super::task::{Task, WORKER};
 use super::wake::counted;
-use super::worker::{self, Task};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
 use crate::clock::now;
@@ -29,6 +28,8 @@ use crate::histogram::Histogram;
 use crate::latency::{Latency, micros};
 use crate::progress;
 use crate::scratch::{Scratch, drop_file_cache};
+use crate::target::{self, Target};
+use crate::worker;
 
 /// Sessions that are in memory while `Sessions::find` is measured.
 const LIVE: usize = 1_000;
@@ -38,7 +39,7 @@ const WARM: u64 = 10_000;
 
 /// Which store, and how much is asked of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct LookupJob {
     /// A store on disk that was filled before; without one it is a store in memory.
     folder: Option<PathBuf>,
     durability: Durability,
@@ -94,10 +95,10 @@ pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
     let folder = scratch.path().to_owned();
     let fill = Fill { folder: folder.clone(), sessions, events: 0 };
-    let filled: Filled = worker::ask(&Task::Fill(fill)).await.context("fill a store")?;
+    let filled: Filled = worker::ask(WORKER, &Task::Fill(fill)).await.context("fill a store")?;
     progress::note(&format!("lookup: filled {sessions} sessions in {:.1} s", filled.seconds));
 
-    let job = Job {
+    let job = LookupJob {
         folder: Some(folder.clone()),
         durability: Durability::Os,
         sessions,
@@ -108,10 +109,10 @@ pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
     };
     let disk = look("disk, durability os", job.clone()).await?;
     let cold = Cold { folder, sessions, gets: plan.cold_gets };
-    let cold: ColdlyLooked = worker::ask(&Task::Cold(cold)).await.context("measure cold lookups")?;
+    let cold: ColdlyLooked = worker::ask(WORKER, &Task::Cold(cold)).await.context("measure cold lookups")?;
     progress::note(&format!("lookup disk, cold: get p50 {:.0} µs", cold.get.p50_us));
     // Into the same store, behind what was entered before; reading is the same at any durability.
-    let synced = Job {
+    let synced = LookupJob {
         durability: Durability::Disk,
         first_insert: sessions + plan.inserts,
         gets: 0,
@@ -119,7 +120,7 @@ pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
         ..job.clone()
     };
     let synced = look("disk, durability disk", synced).await?;
-    let memory = look("memory", Job { folder: None, ..job }).await?;
+    let memory = look("memory", LookupJob { folder: None, ..job }).await?;
 
     let row = |what, store, latency| LookupRow { what, store, latency };
     Ok(LookupReport {
@@ -141,8 +142,8 @@ pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
     })
 }
 
-async fn look(name: &str, job: Job) -> Result<Looked> {
-    let looked: Looked = worker::ask(&Task::Lookup(job)).await.context("measure lookups")?;
+async fn look(name: &str, job: LookupJob) -> Result<Looked> {
+    let looked: Looked = worker::ask(WORKER, &Task::Lookup(job)).await.context("measure lookups")?;
     let p50 =
         |latency: &Latency| if latency.samples == 0 { "–".to_owned() } else { micros(latency.p50_us) };
     progress::note(&format!(
@@ -175,7 +176,7 @@ fn targets(disk: &Looked, synced: &Looked, cold: &ColdlyLooked, memory: &Looked)
     ]
 }
 
-impl Job {
+impl LookupJob {
     pub(super) async fn run(self) -> Result<Looked> {
         let store: Arc<dyn Store> = match &self.folder {
             Some(folder) => fill::open(folder, self.durability.sync()).await?.store,

@@ -90,7 +90,7 @@ const RESULT: &str = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":
 mod tests {
     use tenure_protocol::Message;
     use tenure_session::port::clock::Time;
-    use tenure_session::record::Kept;
+    use tenure_session::record::StoredSession;
 
     use super::{BODIES, Bodies, record};
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_record_is_one_that_the_runtime_reads() {
-        let Ok(Kept::Session(session)) = Kept::decode(&record(1_234, Time(5_000))) else {
+        let Ok(StoredSession::Session(session)) = StoredSession::decode(&record(1_234, Time(5_000))) else {
             panic!("a session")
         };
         assert_eq!(session.owner.as_deref(), Some("user-000123@example.com"));

@@ -1,10 +1,10 @@
 //! Questions about storage: what keeping something costs, how fast it is found again, and whether anybody
 //! waits for the disk who need not.
 //!
-//! Code map, in reading order: `plan` (sizes), `worker` (each measurement is a process of its own),
+//! Code map, in reading order: `plan` (sizes), `task` (each measurement is a process of its own),
 //! `material` and `fill` (what is stored), `writers` and `file` (the load, and the plain file to compare
 //! with), `echo` (sessions with a server that answers at once), then one module per question (`append`,
-//! `lookup`, `wake`, `open`, `stalls`), and `target` (what the figures are held against).
+//! `lookup`, `wake`, `open`, `stalls`).
 
 mod append;
 mod echo;
@@ -15,9 +15,8 @@ mod material;
 mod open;
 mod plan;
 mod stalls;
-pub(crate) mod target;
 mod wake;
-mod worker;
+mod task;
 mod writers;
 
 use anyhow::{Context, Result};
@@ -37,7 +36,6 @@ use self::wake::WakeReport;
 
 pub(crate) use self::fill::open as open_store;
 pub(crate) use self::plan::Plan;
-pub(crate) use self::worker::{ask_about_data, run as run_worker};
 
 /// The rows that `calls` compares: the same server, kept in memory and on disk.
 pub(crate) const CALLS_ROWS: [&str; 2] = ["tenure", "tenure-disk"];
@@ -58,6 +56,11 @@ struct StoreCalls {
     command: String,
     #[serde(flatten)]
     report: CallsReport,
+}
+
+/// Runs the task of a worker.
+pub(crate) fn run_worker(task: &str) -> Result<()> {
+    crate::worker::run(task, |task: task::Task| task.run())
 }
 
 /// Asks the questions of a plan; `rows` are the servers for `calls`.

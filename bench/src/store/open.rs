@@ -16,9 +16,8 @@ use tokio::time::sleep;
 
 use super::fill::{self, Fill, Filled};
 use super::plan::Plan;
-use super::target::{self, Target};
+use super::task::{Task, WORKER};
 use super::wake::counted;
-use super::worker::{self, Task, Worker};
 use super::writers::{IntoStore, Writers};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
@@ -29,6 +28,8 @@ use crate::process::Memory;
 use crate::progress;
 use crate::scratch::{Scratch, drop_file_cache};
 use crate::stats::{Spread, cell};
+use crate::target::{self, Target};
+use crate::worker::{self, Worker};
 
 const WRITERS: usize = 256;
 
@@ -37,7 +38,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// Opens the store and looks at it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct OpenJob {
     folder: PathBuf,
     sessions: u64,
     /// Random gets after opening.
@@ -90,14 +91,14 @@ pub(super) async fn run(plan: &Plan) -> Result<OpenReport> {
     let folder = scratch.path();
     let (sessions, events) = (plan.sessions, plan.events);
     let fill = Fill { folder: folder.to_owned(), sessions, events };
-    let filled: Filled = worker::ask(&Task::Fill(fill)).await.context("fill a store")?;
+    let filled: Filled = worker::ask(WORKER, &Task::Fill(fill)).await.context("fill a store")?;
     progress::note(&format!("open: filled {sessions} sessions, {events} events in {:.0} s", filled.seconds));
 
-    let job = Job { folder: folder.to_owned(), sessions, gets: 0, count: false };
+    let job = OpenJob { folder: folder.to_owned(), sessions, gets: 0, count: false };
     let (mut clean, mut cold, mut killed) = (Vec::new(), Vec::new(), Vec::new());
     // Reading and counting fill caches, so each has a process of its own.
-    clean.push(open("clean", Job { gets: plan.random_gets, ..job.clone() }).await?);
-    clean.push(open("clean", Job { count: true, ..job.clone() }).await?);
+    clean.push(open("clean", OpenJob { gets: plan.random_gets, ..job.clone() }).await?);
+    clean.push(open("clean", OpenJob { count: true, ..job.clone() }).await?);
     for _ in 1..plan.rounds {
         clean.push(open("clean", job.clone()).await?);
     }
@@ -126,8 +127,8 @@ pub(super) async fn run(plan: &Plan) -> Result<OpenReport> {
     Ok(report)
 }
 
-async fn open(name: &str, job: Job) -> Result<Opening> {
-    let opening: Opening = worker::ask(&Task::Open(job)).await.context("open the store")?;
+async fn open(name: &str, job: OpenJob) -> Result<Opening> {
+    let opening: Opening = worker::ask(WORKER, &Task::Open(job)).await.context("open the store")?;
     progress::note(&format!(
         "open, {name}: {:.0} ms, {:.0} MiB of anonymous memory",
         opening.milliseconds,
@@ -137,13 +138,13 @@ async fn open(name: &str, job: Job) -> Result<Opening> {
 }
 
 async fn churn_and_kill(folder: &Path, time: Duration) -> Result<()> {
-    let mut worker = Worker::start(&Task::Churn(Churn { folder: folder.to_owned() }))?;
+    let mut worker = Worker::start(WORKER, &Task::Churn(Churn { folder: folder.to_owned() }))?;
     let _: String = worker.hear().await?;
     sleep(time).await;
     worker.kill().await
 }
 
-impl Job {
+impl OpenJob {
     pub(super) async fn run(self) -> Result<Opening> {
         let before = Memory::of("self")?;
         let started = now();

@@ -22,8 +22,7 @@ use tokio::time::sleep;
 
 use super::fill::{self, Fill};
 use super::plan::Plan;
-use super::target::{self, Target};
-use super::worker::{self, Task};
+use super::task::{Task, WORKER};
 use super::writers::{IntoStore, Writers};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
@@ -32,6 +31,8 @@ use crate::histogram::Histogram;
 use crate::latency::Latency;
 use crate::progress;
 use crate::scratch::Scratch;
+use crate::target::{self, Target};
+use crate::worker;
 
 const WRITERS: usize = 256;
 /// Sessions whose records are read.
@@ -42,7 +43,7 @@ const EVERY: Duration = Duration::from_millis(1);
 const QUEUE: usize = 8192;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct StallsJob {
     folder: PathBuf,
     window: Duration,
 }
@@ -71,8 +72,8 @@ pub(crate) struct StallsReport {
 
 pub(super) async fn run(plan: &Plan) -> Result<StallsReport> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
-    let job = Job { folder: scratch.path().to_owned(), window: plan.stall_window };
-    let stalled: Stalled = worker::ask(&Task::Stalls(job)).await.context("measure stalls")?;
+    let job = StallsJob { folder: scratch.path().to_owned(), window: plan.stall_window };
+    let stalled: Stalled = worker::ask(WORKER, &Task::Stalls(job)).await.context("measure stalls")?;
     let busy = &stalled.busy;
     progress::note(&format!(
         "stalls at {:.0} events/s: append max {:.1} ms, get max {:.1} ms, call max {:.1} ms",
@@ -95,7 +96,7 @@ pub(super) async fn run(plan: &Plan) -> Result<StallsReport> {
     Ok(StallsReport { command, seconds, targets, stalled })
 }
 
-impl Job {
+impl StallsJob {
     pub(super) async fn run(self) -> Result<Stalled> {
         let opened = fill::open(&self.folder, Sync::Os).await?;
         let fill = Fill { folder: self.folder, sessions: OTHERS, events: OTHERS };

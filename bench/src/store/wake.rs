@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::fill::{self, Fill, Filled};
 use super::plan::Plan;
-use super::worker::{self, Task};
+use super::task::{Task, WORKER};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
 use crate::clock::now;
@@ -23,6 +23,7 @@ use crate::histogram::Histogram;
 use crate::latency::Latency;
 use crate::progress;
 use crate::scratch::Scratch;
+use crate::worker;
 
 /// Events that a dormant session has.
 const EVENTS: [u64; 3] = [0, 10, 1_000];
@@ -31,7 +32,7 @@ const EVENTS: [u64; 3] = [0, 10, 1_000];
 const COUNT_DEADLINE: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct WakeJob {
     folder: PathBuf,
     sessions: u64,
     events_each: u64,
@@ -55,9 +56,9 @@ pub(super) async fn run(plan: &Plan) -> Result<WakeReport> {
         let scratch = Scratch::new(plan.dir.as_deref())?;
         let (folder, sessions) = (scratch.path().to_owned(), plan.wakes);
         let fill = Fill { folder: folder.clone(), sessions, events: sessions * events };
-        let _: Filled = worker::ask(&Task::Fill(fill)).await.context("fill a store")?;
-        let job = Job { folder, sessions, events_each: events };
-        let latency: Latency = worker::ask(&Task::Wake(job)).await.context("wake sessions")?;
+        let _: Filled = worker::ask(WORKER, &Task::Fill(fill)).await.context("fill a store")?;
+        let job = WakeJob { folder, sessions, events_each: events };
+        let latency: Latency = worker::ask(WORKER, &Task::Wake(job)).await.context("wake sessions")?;
         progress::note(&format!(
             "wake, {events} events: p50 {:.0} µs, p99 {:.0} µs",
             latency.p50_us, latency.p99_us
@@ -67,7 +68,7 @@ pub(super) async fn run(plan: &Plan) -> Result<WakeReport> {
     Ok(WakeReport { command: plan.command(StoreQuestion::Wake), rows })
 }
 
-impl Job {
+impl WakeJob {
     pub(super) async fn run(self) -> Result<Latency> {
         let opened = fill::open(&self.folder, Sync::Os).await?;
         let sessions = echo::start(opened.store);

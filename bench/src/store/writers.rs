@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use tenure_session::id::{NodeId, SessionKey, StreamId};
 use tenure_session::port::clock::{Clock, SystemClock, Time};
-use tenure_session::port::store::{Epoch, NewEvent, Place, Store};
+use tenure_session::port::store::{EntryPlace, Epoch, NewEvent, Store};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -62,7 +62,7 @@ impl IntoStore {
 impl Append for IntoStore {
     async fn append(&self, writer: usize, body: Bytes) -> Result<()> {
         let (session, epoch) = self.sessions[writer];
-        let event = NewEvent { stream: StreamId::STANDALONE, body, place: Place::Middle, at: self.at };
+        let event = NewEvent { stream: StreamId::STANDALONE, body, place: EntryPlace::Middle, at: self.at };
         self.store.append(session, epoch, vec![event]).await.context("append an event")?;
         Ok(())
     }

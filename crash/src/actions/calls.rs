@@ -1,43 +1,43 @@
 //! One request, followed to its answer over kills and dropped connections.
 //!
-//! An answer as JSON that was cut off is gone, and the caller may ask again under a new id. A stream
-//! that gave an id is resumed until its answer is there; if that takes too long, the request hangs.
+//! A JSON answer that was cut off is gone, and the client may ask again under a new id. A stream that gave an event
+//! id is resumed until its answer comes; if that takes too long, the request hangs.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
-use tenure_testkit::sse::{Event, Item};
+use tenure_testkit::sse::{SseEvent, SseItem};
 use tokio::time::Instant;
 
 use super::contact::{broke, gone, introduce_again, is_uninitialized, pause, unexpected};
 use super::replays;
-use crate::check::{Ending, Fault, Heard, Kind, Script, StreamCheck};
-use crate::http::{Events, Reply, reason};
-use crate::session::Session;
+use crate::check::{CheckFault, Ending, EventMeaning, FaultKind, Script, StreamCheck};
+use crate::http::{HttpReply, ReplyEvents, reason};
+use crate::session::ClientSession;
 use crate::world::{Moment, World, count};
 
 /// How a request ended for its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CallOutcome {
     Answered(Ending),
     /// The connection broke before there was an id to resume after.
     Unanswered,
-    /// The session was deleted, or what it was is rightly gone.
+    /// The session was deleted, or was lost with a torn journal.
     Over,
-    /// A promise was broken; it is on record.
+    /// A promise was broken, and the violation is recorded.
     Faulty,
 }
 
 /// Calls a method and follows it to its end.
 pub(crate) async fn call(
     world: &World,
-    session: &Session,
+    session: &ClientSession,
     method: &str,
     params: &Value,
     script: Script,
     rng: Rng,
-) -> Outcome {
+) -> CallOutcome {
     let id = session.next_request();
     let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
     let what = params["name"].as_str().unwrap_or(method);
@@ -45,7 +45,7 @@ pub(crate) async fn call(
         Script::Ask { name, .. } => name.clone(),
         _ => String::new(),
     };
-    let mut call = Call {
+    let mut call = FollowedCall {
         world,
         session,
         who: format!("{} request {id} ({what})", session.label),
@@ -62,7 +62,7 @@ pub(crate) async fn call(
         outcome = call.run(&message) => outcome,
         () = world.overdue(sent) => call.hangs(),
     };
-    if let Outcome::Answered(_) = outcome {
+    if let CallOutcome::Answered(_) = outcome {
         session.keep(call.check, call.began);
     }
     outcome
@@ -71,26 +71,26 @@ pub(crate) async fn call(
 /// Calls a tool.
 pub(crate) async fn call_tool(
     world: &World,
-    session: &Session,
+    session: &ClientSession,
     params: &Value,
     script: Script,
     rng: Rng,
-) -> Outcome {
+) -> CallOutcome {
     call(world, session, "tools/call", params, script, rng).await
 }
 
-struct Call<'a> {
+struct FollowedCall<'a> {
     world: &'a World,
-    session: &'a Session,
+    session: &'a ClientSession,
     who: String,
-    /// The same within the session.
+    /// The name of the request within the session.
     owner: String,
-    /// What is answered to questions.
+    /// The answer to questions.
     name: String,
     rng: Rng,
     check: StreamCheck,
     began: Moment,
-    /// When the connection that is being read was asked for.
+    /// When the current connection was requested.
     connected: Moment,
     /// When the last event came.
     heard: Instant,
@@ -98,15 +98,15 @@ struct Call<'a> {
 
 /// Why a connection is not read any further.
 enum Stop {
-    /// The connection is over, the stream is not.
+    /// The connection ended, but the stream did not.
     Disconnected,
-    Ended(Outcome),
+    Ended(CallOutcome),
 }
 
-impl Call<'_> {
-    async fn run(&mut self, message: &Value) -> Outcome {
+impl FollowedCall<'_> {
+    async fn run(&mut self, message: &Value) -> CallOutcome {
         match self.world.http.post(Some(&self.session.name), message).await {
-            Ok(Reply::Stream(events)) => {
+            Ok(HttpReply::Stream(events)) => {
                 count(&self.world.tally.streamed);
                 self.follow(events).await
             }
@@ -115,38 +115,38 @@ impl Call<'_> {
                 broke(self.world, &self.who, self.connected, &broken);
                 count(&self.world.tally.unanswered);
                 pause(&mut self.rng).await;
-                Outcome::Unanswered
+                CallOutcome::Unanswered
             }
         }
     }
 
-    /// Takes an answer that is not a stream.
-    async fn whole(&mut self, reply: &Reply) -> Outcome {
+    /// Handles an answer that is not a stream.
+    async fn whole(&mut self, reply: &HttpReply) -> CallOutcome {
         match reply {
-            Reply::Whole { status: 404, body, .. } => self.gone(body),
-            Reply::Whole { body, .. } if is_uninitialized(body) => {
+            HttpReply::Whole { status: 404, body, .. } => self.gone(body),
+            HttpReply::Whole { body, .. } if is_uninitialized(body) => {
                 introduce_again(self.world, self.session, &self.who, &mut self.rng).await;
-                Outcome::Unanswered
+                CallOutcome::Unanswered
             }
-            Reply::Whole { status: 200, body, .. } => {
+            HttpReply::Whole { status: 200, body, .. } => {
                 match self.check.hear_json(body, self.world.circumstances(self.began)) {
                     Ok(ending) => {
                         count(&self.world.tally.calls);
-                        Outcome::Answered(ending)
+                        CallOutcome::Answered(ending)
                     }
                     Err(fault) => self.fault(fault),
                 }
             }
             reply if !self.session.is_over() => {
                 unexpected(self.world, &self.who, "the request", reply);
-                Outcome::Faulty
+                CallOutcome::Faulty
             }
-            _ => Outcome::Over,
+            _ => CallOutcome::Over,
         }
     }
 
     /// Reads a stream to its answer, over as many connections as it takes.
-    async fn follow(&mut self, mut events: Box<Events>) -> Outcome {
+    async fn follow(&mut self, mut events: Box<ReplyEvents>) -> CallOutcome {
         loop {
             let stop = self.read(events).await;
             match stop {
@@ -159,8 +159,8 @@ impl Call<'_> {
         }
     }
 
-    /// Reads one connection until it is over, which is sometimes our own doing.
-    async fn read(&mut self, mut events: Box<Events>) -> Stop {
+    /// Reads one connection until it ends; sometimes the client itself hangs up.
+    async fn read(&mut self, mut events: Box<ReplyEvents>) -> Stop {
         let mut patience = (self.rng.u8(0..4) == 0).then(|| self.rng.u32(1..8));
         let mut told_to_come_back = false;
         loop {
@@ -174,9 +174,9 @@ impl Call<'_> {
             };
             match self.item(&item) {
                 Err(fault) => return Stop::Ended(self.fault(fault)),
-                Ok(Heard::Question(question)) => self.reply(&question).await,
-                Ok(Heard::Retry) => told_to_come_back = true,
-                Ok(Heard::Prime | Heard::Message | Heard::Answer(_)) => {}
+                Ok(EventMeaning::Question(question)) => self.reply(&question).await,
+                Ok(EventMeaning::Retry) => told_to_come_back = true,
+                Ok(EventMeaning::Prime | EventMeaning::Message | EventMeaning::Answer(_)) => {}
             }
             patience = patience.map(|left| left.saturating_sub(1));
             if patience == Some(0) && self.check.ending().is_none() && self.check.last_id().is_some() {
@@ -186,7 +186,7 @@ impl Call<'_> {
         }
     }
 
-    /// The connection is over: well, if the answer came on it.
+    /// Handles the end of a connection. Without an answer it needs a reason.
     fn ended(&self, accounted_for: bool) -> Stop {
         if let Some(ending) = self.check.ending() {
             let crashed = self.world.circumstances(self.began).crashed;
@@ -195,37 +195,37 @@ impl Call<'_> {
                 Ending::Result if crashed => count(&self.world.tally.rerun),
                 Ending::Result | Ending::StateGone => {}
             }
-            return Stop::Ended(Outcome::Answered(ending));
+            return Stop::Ended(CallOutcome::Answered(ending));
         }
         if self.session.is_over() {
-            return Stop::Ended(Outcome::Over);
+            return Stop::Ended(CallOutcome::Over);
         }
         if !accounted_for && self.world.lived_since(self.connected) {
             let detail =
                 format!("closed in good order without an answer, last id {:?}", self.check.last_id());
-            return Stop::Ended(self.fault(Fault::new(Kind::Lost, detail)));
+            return Stop::Ended(self.fault(CheckFault::new(FaultKind::Lost, detail)));
         }
         Stop::Disconnected
     }
 
-    fn item(&mut self, item: &Item) -> Result<Heard, Fault> {
+    fn item(&mut self, item: &SseItem) -> Result<EventMeaning, CheckFault> {
         match item {
-            Item::Event(event) => self.event(event),
-            Item::Comment(text) => {
+            SseItem::Event(event) => self.event(event),
+            SseItem::Comment(text) => {
                 let torn = self.world.circumstances(self.began).torn;
                 if text.starts_with("gap") && !torn {
-                    return Err(Fault::new(Kind::Gap, text.clone()));
+                    return Err(CheckFault::new(FaultKind::Gap, text.clone()));
                 }
-                Ok(Heard::Message)
+                Ok(EventMeaning::Message)
             }
         }
     }
 
-    fn event(&mut self, event: &Event) -> Result<Heard, Fault> {
+    fn event(&mut self, event: &SseEvent) -> Result<EventMeaning, CheckFault> {
         let now = self.world.circumstances(self.began);
         let heard = self.check.hear(event, now)?;
         self.session.claim(&self.check, &self.owner)?;
-        if let Heard::Question(question) = &heard {
+        if let EventMeaning::Question(question) = &heard {
             count(&self.world.tally.questions);
             let asked = self.session.asked(question, &self.check);
             if !now.torn {
@@ -238,7 +238,7 @@ impl Call<'_> {
         Ok(heard)
     }
 
-    /// Answers a question, sometimes late, and sometimes one that died with its server.
+    /// Answers a question, sometimes late, and sometimes after the server that asked was killed.
     async fn reply(&mut self, question: &Value) {
         if self.rng.bool() {
             tokio::time::sleep(Duration::from_millis(self.rng.u64(0..400))).await;
@@ -248,8 +248,8 @@ impl Call<'_> {
         loop {
             let connected = self.world.moment();
             match self.world.http.post(Some(&self.session.name), &message).await {
-                Ok(Reply::Whole { status: 202, .. }) => return,
-                Ok(Reply::Whole { status: 404, body, .. }) => {
+                Ok(HttpReply::Whole { status: 202, .. }) => return,
+                Ok(HttpReply::Whole { status: 404, body, .. }) => {
                     gone(self.world, self.session, &self.who, &body);
                     return;
                 }
@@ -259,7 +259,7 @@ impl Call<'_> {
                 }
                 Err(broken) => broke(self.world, &self.who, connected, &broken),
             }
-            // It will be asked again; an answer to the old question must do no harm.
+            // The new process asks again, and a late answer to the old question must do no harm. Try both.
             if self.world.kills() != connected.kills() && self.rng.bool() {
                 return;
             }
@@ -267,80 +267,80 @@ impl Call<'_> {
         }
     }
 
-    /// Comes back to the stream, as often as it takes to find the server.
-    async fn resume(&mut self) -> Result<Box<Events>, Outcome> {
+    /// Resumes the stream, and tries until the server answers.
+    async fn resume(&mut self) -> Result<Box<ReplyEvents>, CallOutcome> {
         let Some(last) = self.check.last_id().map(str::to_owned) else {
             count(&self.world.tally.unanswered);
-            return Err(Outcome::Unanswered);
+            return Err(CallOutcome::Unanswered);
         };
         if self.rng.u8(0..10) == 0 {
-            // A client may come back late, when much else has happened in its session.
+            // A client may resume late, after many other events in its session.
             tokio::time::sleep(Duration::from_millis(self.rng.u64(0..2000))).await;
         }
         loop {
             pause(&mut self.rng).await;
             if self.session.is_over() {
-                return Err(Outcome::Over);
+                return Err(CallOutcome::Over);
             }
             self.connected = self.world.moment();
             match self.world.http.get(&self.session.name, Some(&last)).await {
-                Ok(Reply::Stream(events)) => {
+                Ok(HttpReply::Stream(events)) => {
                     count(&self.world.tally.resumes);
                     return Ok(events);
                 }
-                Ok(Reply::Whole { status: 404, body, .. }) => return Err(self.gone(&body)),
-                Ok(Reply::Whole { status: 400, body, .. }) if is_refusal(&body) => {
+                Ok(HttpReply::Whole { status: 404, body, .. }) => return Err(self.gone(&body)),
+                Ok(HttpReply::Whole { status: 400, body, .. }) if is_refusal(&body) => {
                     return Err(self.refused(&last, &body).await);
                 }
                 Ok(reply) => {
                     unexpected(self.world, &self.who, "resuming", &reply);
-                    return Err(Outcome::Faulty);
+                    return Err(CallOutcome::Faulty);
                 }
                 Err(broken) => broke(self.world, &self.who, self.connected, &broken),
             }
         }
     }
 
-    /// The id we hold is unknown. After a torn journal that may be so, but what is left of the stream
-    /// has to be what we received of it.
-    async fn refused(&mut self, last: &str, body: &Value) -> Outcome {
+    /// The server refused the client's last id. After a torn journal that may happen, but the rest of the stream must
+    /// be as the client received it.
+    async fn refused(&mut self, last: &str, body: &Value) -> CallOutcome {
         if self.session.is_over() {
-            return Outcome::Over;
+            return CallOutcome::Over;
         }
         if !self.world.could_lose(self.heard) {
             let detail = format!("{last} after {} events: {body}", self.check.count());
-            return self.fault(Fault::new(Kind::IdRefused, detail));
+            return self.fault(CheckFault::new(FaultKind::IdRefused, detail));
         }
         count(&self.world.tally.vanished);
         let compared =
             replays::compare(self.world, self.session, &self.check, self.began, &mut self.rng).await;
-        compared.map_or_else(|fault| self.fault(fault), |()| Outcome::Over)
+        compared.map_or_else(|fault| self.fault(fault), |()| CallOutcome::Over)
     }
 
-    fn gone(&self, body: &Value) -> Outcome {
-        if gone(self.world, self.session, &self.who, body) { Outcome::Over } else { Outcome::Faulty }
+    fn gone(&self, body: &Value) -> CallOutcome {
+        if gone(self.world, self.session, &self.who, body) { CallOutcome::Over } else { CallOutcome::Faulty }
     }
 
-    fn fault(&self, fault: Fault) -> Outcome {
-        // A session that is being deleted may end its requests in any way.
+    fn fault(&self, fault: CheckFault) -> CallOutcome {
+        // Requests of a session that is being deleted may end in any way.
         if self.session.is_ending() {
-            return Outcome::Over;
+            return CallOutcome::Over;
         }
         self.world.violation(&self.who, fault);
-        Outcome::Faulty
+        CallOutcome::Faulty
     }
 
-    fn hangs(&self) -> Outcome {
+    fn hangs(&self) -> CallOutcome {
         let last = self.check.last_id().unwrap_or("none");
         let detail = match self.check.ending() {
             Some(_) => format!("the stream stays open after its answer, last id {last}"),
             None => format!("no answer; {} events came, last id {last}", self.check.count()),
         };
-        self.fault(Fault::new(Kind::Hangs, detail))
+        self.fault(CheckFault::new(FaultKind::Hangs, detail))
     }
 }
 
-/// Whether a body says that the id to resume after is not, or no longer, known.
+/// Whether a body says that the id to resume after is unknown or no longer kept.
 pub(super) fn is_refusal(body: &Value) -> bool {
     matches!(reason(body), "unknown_event_id" | "stream_forgotten")
 }

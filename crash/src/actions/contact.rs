@@ -1,13 +1,13 @@
-//! What every client does when the server does not answer as usual: waits, and decides whose fault it is.
+//! What every client does when the server does not answer as usual: wait, and decide whether that is a violation.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::check::{Fault, Kind};
-use crate::http::{Broken, Name, Reply, reason};
-use crate::session::Session;
+use crate::check::{CheckFault, FaultKind};
+use crate::http::{Broken, HttpReply, SessionName, reason};
+use crate::session::ClientSession;
 use crate::world::{Moment, World, count};
 
 /// Waits a little before the next attempt.
@@ -15,16 +15,16 @@ pub(crate) async fn pause(rng: &mut Rng) {
     tokio::time::sleep(Duration::from_millis(rng.u64(5..100))).await;
 }
 
-/// A connection broke. That is a violation if nobody killed the server meanwhile.
+/// A connection broke. That is a violation if the server was not killed meanwhile.
 pub(crate) fn broke(world: &World, who: &str, connected: Moment, broken: &Broken) {
     if world.lived_since(connected) {
         let detail = format!("a connection broke while the server lived: {}", broken.0);
-        world.violation(who, Fault::new(Kind::Unexpected, detail));
+        world.violation(who, CheckFault::new(FaultKind::Unexpected, detail));
     }
 }
 
-/// The session was not found. Says whether that can be accounted for.
-pub(crate) fn gone(world: &World, session: &Session, who: &str, body: &Value) -> bool {
+/// The session was not found. Returns whether there is a good reason for that.
+pub(crate) fn gone(world: &World, session: &ClientSession, who: &str, body: &Value) -> bool {
     if session.is_over() {
         return true;
     }
@@ -33,21 +33,21 @@ pub(crate) fn gone(world: &World, session: &Session, who: &str, body: &Value) ->
         count(&world.tally.vanished);
         return true;
     }
-    world.violation(who, Fault::new(Kind::SessionLost, body.to_string()));
+    world.violation(who, CheckFault::new(FaultKind::SessionLost, body.to_string()));
     false
 }
 
-/// An answer that nothing accounts for.
-pub(crate) fn unexpected(world: &World, who: &str, what: &str, reply: &Reply) {
+/// Records an answer for which there is no good reason.
+pub(crate) fn unexpected(world: &World, who: &str, what: &str, reply: &HttpReply) {
     let detail = match reply {
-        Reply::Whole { status, body, .. } => format!("{what} was answered with {status} {body}"),
-        Reply::Stream(_) => format!("{what} was answered with a stream"),
+        HttpReply::Whole { status, body, .. } => format!("{what} was answered with {status} {body}"),
+        HttpReply::Stream(_) => format!("{what} was answered with a stream"),
     };
-    world.violation(who, Fault::new(Kind::Unexpected, detail));
+    world.violation(who, CheckFault::new(FaultKind::Unexpected, detail));
 }
 
 /// Opens a session, unless the server is down.
-pub(crate) async fn open(world: &World, client: usize, number: u32, rng: &mut Rng) -> Option<Session> {
+pub(crate) async fn open(world: &World, client: usize, number: u32, rng: &mut Rng) -> Option<ClientSession> {
     let revision = if rng.u8(0..5) == 0 { "2025-06-18" } else { "2025-11-25" };
     let params = json!({
         "protocolVersion": revision,
@@ -57,10 +57,10 @@ pub(crate) async fn open(world: &World, client: usize, number: u32, rng: &mut Rn
     let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
     let (who, connected) = (format!("c{client}.{number}"), world.moment());
     let session = match world.http.post(None, &message).await {
-        Ok(Reply::Whole { status: 200, session: Some(id), body })
+        Ok(HttpReply::Whole { status: 200, session: Some(id), body })
             if body["result"]["protocolVersion"] == revision =>
         {
-            Session::new(Name { id, revision }, client, number)
+            ClientSession::new(SessionName { id, revision }, client, number)
         }
         Ok(reply) => {
             unexpected(world, &who, "initialize", &reply);
@@ -78,14 +78,14 @@ pub(crate) async fn open(world: &World, client: usize, number: u32, rng: &mut Rn
     Some(session)
 }
 
-/// Says `notifications/initialized` until the server has taken it.
-pub(crate) async fn introduce(world: &World, session: &Session, rng: &mut Rng) {
+/// Sends `notifications/initialized` until the server accepts it.
+pub(crate) async fn introduce(world: &World, session: &ClientSession, rng: &mut Rng) {
     let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     loop {
         let connected = world.moment();
         match world.http.post(Some(&session.name), &message).await {
-            Ok(Reply::Whole { status: 202, .. }) => return,
-            Ok(Reply::Whole { status: 404, body, .. }) => {
+            Ok(HttpReply::Whole { status: 202, .. }) => return,
+            Ok(HttpReply::Whole { status: 404, body, .. }) => {
                 gone(world, session, &session.label, &body);
                 return;
             }
@@ -99,12 +99,12 @@ pub(crate) async fn introduce(world: &World, session: &Session, rng: &mut Rng) {
     }
 }
 
-/// The server has forgotten that the session is initialized. Tells it again.
-pub(crate) async fn introduce_again(world: &World, session: &Session, who: &str, rng: &mut Rng) {
+/// The server has forgotten that the session is initialized. Sends `notifications/initialized` again.
+pub(crate) async fn introduce_again(world: &World, session: &ClientSession, who: &str, rng: &mut Rng) {
     if !world.could_lose(session.opened) {
         let detail =
             "`notifications/initialized` was acknowledged, but requests are refused as `not_initialized`";
-        world.violation(who, Fault::new(Kind::StateLost, detail));
+        world.violation(who, CheckFault::new(FaultKind::StateLost, detail));
     }
     introduce(world, session, rng).await;
 }

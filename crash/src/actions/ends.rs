@@ -1,4 +1,4 @@
-//! Deleting sessions, and making sure that they stay dead.
+//! Deletes sessions, and checks that they stay dead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,27 +8,28 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::contact::{broke, gone, pause, unexpected};
-use crate::check::{Fault, Kind};
-use crate::http::{Reply, reason};
-use crate::session::{Dead, Session};
-use crate::world::{World, count};
+use crate::check::{CheckFault, FaultKind};
+use crate::http::{HttpReply, reason};
+use crate::session::ClientSession;
+use crate::world::{DeletedSession, World, count};
 
 /// How long the server remembers how a session ended.
 const TOMBSTONE_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// Deletes a session and asks until the server has confirmed it.
-pub(crate) async fn delete(world: &World, session: &Session, rng: &mut Rng) {
+/// Deletes a session, and tries until the server confirms it.
+pub(crate) async fn delete(world: &World, session: &ClientSession, rng: &mut Rng) {
     session.end();
     let mut in_doubt = false;
     loop {
         let connected = world.moment();
         match world.http.delete(&session.name).await {
-            Ok(Reply::Whole { status: 204, .. }) => break,
+            Ok(HttpReply::Whole { status: 204, .. }) => break,
             // An attempt whose answer was lost may have succeeded.
-            Ok(Reply::Whole { status: 404, .. }) if in_doubt => break,
-            Ok(Reply::Whole { status: 404, body, .. }) => {
+            Ok(HttpReply::Whole { status: 404, .. }) if in_doubt => break,
+            Ok(HttpReply::Whole { status: 404, body, .. }) => {
                 if !world.could_lose(session.opened) {
-                    world.violation(&session.label, Fault::new(Kind::SessionLost, body.to_string()));
+                    world
+                        .violation(&session.label, CheckFault::new(FaultKind::SessionLost, body.to_string()));
                 }
                 return;
             }
@@ -45,11 +46,11 @@ pub(crate) async fn delete(world: &World, session: &Session, rng: &mut Rng) {
     }
     count(&world.tally.deleted);
     let (name, label) = (session.name.clone(), session.label.clone());
-    let dead = Dead { name, label, opened: session.opened, deleted: Instant::now() };
+    let dead = DeletedSession { name, label, opened: session.opened, deleted: Instant::now() };
     world.dead.lock().push(Arc::new(dead));
 }
 
-/// Asks one of the deleted sessions something.
+/// Sends a request to one of the deleted sessions.
 pub(crate) async fn disturb(world: &World, rng: &mut Rng) {
     let dead = {
         let dead = world.dead.lock();
@@ -61,8 +62,8 @@ pub(crate) async fn disturb(world: &World, rng: &mut Rng) {
     must_be_dead(world, &dead, rng).await;
 }
 
-/// A deleted session is not found, and the error says that it was deleted.
-pub(crate) async fn must_be_dead(world: &World, dead: &Arc<Dead>, rng: &mut Rng) {
+/// Checks that a deleted session is not found, and that the error says it was deleted.
+pub(crate) async fn must_be_dead(world: &World, dead: &Arc<DeletedSession>, rng: &mut Rng) {
     count(&world.tally.dead_checked);
     let params = json!({ "name": "public_echo", "arguments": { "text": "is anybody there?" } });
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
@@ -72,43 +73,43 @@ pub(crate) async fn must_be_dead(world: &World, dead: &Arc<Dead>, rng: &mut Rng)
         1 => world.http.delete(&dead.name).await,
         _ => world.http.post(Some(&dead.name), &message).await,
     };
-    // The end of the journal may have held the deletion, or the whole session.
+    // The lost end of the journal may have held the deletion, or the whole session.
     let torn = world.could_lose(dead.deleted) || world.could_lose(dead.opened);
     match reply {
-        Ok(Reply::Whole { status: 404, body, .. }) => {
+        Ok(HttpReply::Whole { status: 404, body, .. }) => {
             let forgotten = torn || dead.deleted.elapsed() > TOMBSTONE_TTL;
             match reason(&body) {
                 "session_deleted" => {}
                 "session_not_found" if forgotten => {}
                 _ => {
                     let detail = format!("a deleted session is not found, but for another reason: {body}");
-                    world.violation(&dead.label, Fault::new(Kind::Unexpected, detail));
+                    world.violation(&dead.label, CheckFault::new(FaultKind::Unexpected, detail));
                 }
             }
         }
         Ok(_) if torn => {
-            // It is alive again, as a loss of power may have it; nothing more is expected of it.
+            // The deletion was lost with the torn journal, so the session lives again. It is not checked any more.
             world.dead.lock().retain(|known| !Arc::ptr_eq(known, dead));
         }
-        Ok(Reply::Whole { status, body, .. }) => {
+        Ok(HttpReply::Whole { status, body, .. }) => {
             let detail = format!("answered with {status} {body}");
-            world.violation(&dead.label, Fault::new(Kind::Resurrected, detail));
+            world.violation(&dead.label, CheckFault::new(FaultKind::Resurrected, detail));
         }
-        Ok(Reply::Stream(_)) => {
-            world.violation(&dead.label, Fault::new(Kind::Resurrected, "answered with a stream"));
+        Ok(HttpReply::Stream(_)) => {
+            world.violation(&dead.label, CheckFault::new(FaultKind::Resurrected, "answered with a stream"));
         }
         Err(broken) => broke(world, &dead.label, connected, &broken),
     }
 }
 
-/// A session that was opened and not deleted answers.
-pub(crate) async fn must_live(world: &World, session: &Session, rng: &mut Rng) {
+/// Checks that a session that was opened and not deleted answers.
+pub(crate) async fn must_live(world: &World, session: &ClientSession, rng: &mut Rng) {
     let message = json!({ "jsonrpc": "2.0", "id": session.next_request(), "method": "ping" });
     loop {
         let connected = world.moment();
         match world.http.post(Some(&session.name), &message).await {
-            Ok(Reply::Whole { status: 200, body, .. }) if body.get("result").is_some() => return,
-            Ok(Reply::Whole { status: 404, body, .. }) => {
+            Ok(HttpReply::Whole { status: 200, body, .. }) if body.get("result").is_some() => return,
+            Ok(HttpReply::Whole { status: 404, body, .. }) => {
                 gone(world, session, &session.label, &body);
                 return;
             }

@@ -1,15 +1,14 @@
 //! A client: opens sessions, does something random in them, over and over, until it is told to stop.
 //!
-//! `calls` follows one request to its end, `news` the standalone stream, `replays` reads streams again,
-//! `work` counts what a data session holds, `ends` deletes sessions, `contact` knows what to do when the server
-//! does not answer.
+//! `calls` follows one request to its end, `news` follows the standalone stream, `replays` reads streams again, `work`
+//! counts the notes of a data session, `ends` deletes sessions, `contact` handles a server that does not answer.
 
 mod calls;
-mod contact;
-mod ends;
 mod news;
 mod replays;
 mod work;
+mod ends;
+mod contact;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,38 +20,37 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::calls::call_tool;
-pub(crate) use self::calls::{Outcome, call};
+pub(crate) use self::calls::{CallOutcome, call};
 pub(crate) use self::contact::open;
-pub(crate) use self::work::Workspace;
-use crate::check::{Fault, Kind, Script};
-use crate::session::{Session, tool};
+use crate::check::{CheckFault, FaultKind, Script};
+use crate::session::{ClientSession, tool};
 use crate::world::{DEADLINE, World};
 
-/// Sessions of one client at the same time.
+/// The most sessions of one client at the same time.
 const MAX_SESSIONS: usize = 4;
 
-/// A session is given up well before the server may forget its oldest events.
+/// A session is deleted after this many events, well before the server may trim its oldest ones.
 const MAX_EVENTS: u64 = 4000;
 
-/// How many deleted sessions are asked at once in the end.
+/// How many deleted sessions are checked at once in the end.
 const AT_ONCE: usize = 32;
 
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct RandomClient {
     number: usize,
     world: Arc<World>,
     rng: Rng,
-    sessions: Vec<Held>,
+    sessions: Vec<HeldSession>,
     opened: u32,
 }
 
 #[derive(Debug)]
-struct Held {
-    session: Arc<Session>,
+struct HeldSession {
+    session: Arc<ClientSession>,
     listener: Option<JoinHandle<()>>,
 }
 
-/// What a call does.
+/// The tool that a call uses.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Echo,
@@ -61,13 +59,13 @@ enum Act {
     Ask,
 }
 
-impl Client {
-    pub(crate) fn new(number: usize, world: Arc<World>, rng: Rng) -> Client {
-        Client { number, world, rng, sessions: Vec::new(), opened: 0 }
+impl RandomClient {
+    pub(crate) fn new(number: usize, world: Arc<World>, rng: Rng) -> RandomClient {
+        RandomClient { number, world, rng, sessions: Vec::new(), opened: 0 }
     }
 
-    /// Acts until told to stop, finishes what is open, and returns with what it holds.
-    pub(crate) async fn run(mut self) -> Client {
+    /// Acts until the run stops, and returns the client with its sessions. Every act finishes its requests.
+    pub(crate) async fn run(mut self) -> RandomClient {
         while !self.world.stop.is_cancelled() {
             self.act().await;
             self.sessions.retain(|held| !held.session.is_over());
@@ -127,17 +125,21 @@ impl Client {
             let listener = news::listen(Arc::clone(&self.world), Arc::clone(&session), self.rng.fork());
             self.world.tasks.spawn(listener)
         });
-        self.sessions.push(Held { session, listener });
+        self.sessions.push(HeldSession { session, listener });
     }
 
     /// Calls tools, all at the same time.
-    async fn calls(&mut self, session: &Session, acts: &[Act]) {
+    async fn calls(&mut self, session: &ClientSession, acts: &[Act]) {
         let calls: Vec<_> = acts.iter().map(|act| self.call(session, *act)).collect();
         join_all(calls).await;
     }
 
-    /// A call with a tag of its own. Everything random about it is drawn now.
-    fn call<'a>(&mut self, session: &'a Session, act: Act) -> impl Future<Output = Outcome> + use<'a> {
+    /// A call with a tag of its own. All its random values are drawn now, so that they depend on the seed alone.
+    fn call<'a>(
+        &mut self,
+        session: &'a ClientSession,
+        act: Act,
+    ) -> impl Future<Output = CallOutcome> + use<'a> {
         let rng = &mut self.rng;
         let tag = format!("{}:{:x}", session.label, rng.u64(..));
         let (params, script) = match act {
@@ -168,7 +170,7 @@ impl Client {
         self.must_leave(held).await;
     }
 
-    /// Deletes a session while a call of it runs.
+    /// Deletes a session while one of its calls runs.
     async fn delete_under_way(&mut self, chosen: usize) {
         let held = self.sessions.swap_remove(chosen);
         let call = self.call(&held.session, Act::Count);
@@ -181,17 +183,17 @@ impl Client {
         self.must_leave(held).await;
     }
 
-    /// The stream of a session that is deleted does not stay open.
-    async fn must_leave(&self, held: Held) {
+    /// Checks that the standalone stream of a deleted session ends.
+    async fn must_leave(&self, held: HeldSession) {
         let Some(listener) = held.listener else { return };
         if timeout(DEADLINE, listener).await.is_err() {
             let detail = "the standalone stream of a deleted session stays open";
-            self.world.violation(&held.session.label, Fault::new(Kind::Hangs, detail));
+            self.world.violation(&held.session.label, CheckFault::new(FaultKind::Hangs, detail));
         }
     }
 
-    /// The last checks, on a server that nobody kills any more: every session is there, every update
-    /// arrives, every complete stream can be replayed.
+    /// The last checks, after the last kill: every session is there, every update arrives, every complete stream can be
+    /// replayed.
     pub(crate) async fn finish(mut self) {
         for held in std::mem::take(&mut self.sessions) {
             let session = &held.session;
@@ -209,7 +211,7 @@ impl Client {
     }
 }
 
-/// Every session that was ever deleted is still dead.
+/// Checks that every deleted session is still dead.
 pub(crate) async fn all_dead(world: &World, rng: &mut Rng) {
     let dead = world.dead.lock().clone();
     for some in dead.chunks(AT_ONCE) {

@@ -1,19 +1,19 @@
-//! Replays of streams that are complete: what was received comes again, the same and nothing else.
+//! Replays complete streams: the same events must come again, and no others.
 
 use std::ops::ControlFlow;
 
 use fastrand::Rng;
-use tenure_testkit::sse::{Event, Item};
+use tenure_testkit::sse::{SseEvent, SseItem};
 
 use super::calls::is_refusal;
 use super::contact::{broke, gone, pause, unexpected};
-use crate::check::{Circumstances, EventId, Fault, Kind, StreamCheck};
-use crate::http::Reply;
-use crate::session::{Finished, Session};
+use crate::check::{CheckFault, Circumstances, EventId, FaultKind, StreamCheck};
+use crate::http::HttpReply;
+use crate::session::{ClientSession, Finished};
 use crate::world::{Moment, World, count};
 
 /// Replays a complete stream, from its beginning or from its very end.
-pub(crate) async fn replay(world: &World, session: &Session, finished: &Finished, rng: &mut Rng) {
+pub(crate) async fn replay(world: &World, session: &ClientSession, finished: &Finished, rng: &mut Rng) {
     let sent = tokio::time::Instant::now();
     let at_the_end = rng.u8(0..4) == 0;
     let check = async {
@@ -25,7 +25,9 @@ pub(crate) async fn replay(world: &World, session: &Session, finished: &Finished
     };
     let outcome = tokio::select! {
         outcome = check => outcome,
-        () = world.overdue(sent) => Err(Fault::new(Kind::Hangs, "the replay of a complete stream does not end")),
+        () = world.overdue(sent) => {
+            Err(CheckFault::new(FaultKind::Hangs, "the replay of a complete stream does not end"))
+        }
     };
     if let Err(fault) = outcome
         && !session.is_over()
@@ -37,11 +39,11 @@ pub(crate) async fn replay(world: &World, session: &Session, finished: &Finished
 /// Reads a stream again from its first id and compares it with what was received.
 pub(super) async fn compare(
     world: &World,
-    session: &Session,
+    session: &ClientSession,
     check: &StreamCheck,
     began: Moment,
     rng: &mut Rng,
-) -> Result<(), Fault> {
+) -> Result<(), CheckFault> {
     let Some(first) = check.first_id() else { return Ok(()) };
     loop {
         let mut replay = check.replay();
@@ -51,48 +53,48 @@ pub(super) async fn compare(
     }
 }
 
-/// Resumes after the answer: there is nothing more.
+/// Resumes after the answer, and checks that no more events come.
 async fn nothing_follows(
     world: &World,
-    session: &Session,
+    session: &ClientSession,
     finished: &Finished,
     rng: &mut Rng,
-) -> Result<(), Fault> {
+) -> Result<(), CheckFault> {
     let Some(last) = finished.check.last_id() else { return Ok(()) };
-    let refuse = |event: &Event, now: Circumstances| match event.data.as_deref() {
+    let refuse = |event: &SseEvent, now: Circumstances| match event.data.as_deref() {
         None | Some("") => Ok(ControlFlow::Continue(())),
         Some(_) if now.torn => Ok(ControlFlow::Break(())),
-        Some(data) => Err(Fault::new(Kind::AfterAnswer, format!("after {last}: {data}"))),
+        Some(data) => Err(CheckFault::new(FaultKind::AfterAnswer, format!("after {last}: {data}"))),
     };
     while !read(world, session, last, finished.began, rng, refuse).await? {}
     Ok(())
 }
 
-/// Reads what comes after an id until the stream ends. `false`: the connection broke; begin again.
+/// Reads the events after an id until the stream ends. `false` if the connection broke and the caller must begin again.
 async fn read(
     world: &World,
-    session: &Session,
+    session: &ClientSession,
     after: &str,
     began: Moment,
     rng: &mut Rng,
-    mut take: impl FnMut(&Event, Circumstances) -> Result<ControlFlow<()>, Fault>,
-) -> Result<bool, Fault> {
+    mut take: impl FnMut(&SseEvent, Circumstances) -> Result<ControlFlow<()>, CheckFault>,
+) -> Result<bool, CheckFault> {
     pause(rng).await;
     if session.is_over() {
         return Ok(true);
     }
     let (who, connected) = (format!("{} replay", session.label), world.moment());
     let mut events = match world.http.get(&session.name, Some(after)).await {
-        Ok(Reply::Stream(events)) => events,
-        Ok(Reply::Whole { status: 404, body, .. }) => {
+        Ok(HttpReply::Stream(events)) => events,
+        Ok(HttpReply::Whole { status: 404, body, .. }) => {
             gone(world, session, &who, &body);
             return Ok(true);
         }
-        Ok(Reply::Whole { status: 400, body, .. }) if is_refusal(&body) => {
+        Ok(HttpReply::Whole { status: 400, body, .. }) if is_refusal(&body) => {
             if world.circumstances(began).torn {
                 return Ok(true);
             }
-            return Err(Fault::new(Kind::IdRefused, format!("{after}: {body}")));
+            return Err(CheckFault::new(FaultKind::IdRefused, format!("{after}: {body}")));
         }
         Ok(reply) => {
             unexpected(world, &who, "a replay", &reply);
@@ -105,18 +107,18 @@ async fn read(
     };
     loop {
         match events.next().await {
-            Ok(Some(Item::Event(event))) => {
+            Ok(Some(SseItem::Event(event))) => {
                 count(&world.tally.replayed);
                 if take(&event, world.circumstances(began))?.is_break() {
                     return Ok(true);
                 }
             }
-            Ok(Some(Item::Comment(text))) if text.starts_with("gap") => {
+            Ok(Some(SseItem::Comment(text))) if text.starts_with("gap") => {
                 if !world.circumstances(began).torn {
-                    return Err(Fault::new(Kind::Gap, format!("after {after}: {text}")));
+                    return Err(CheckFault::new(FaultKind::Gap, format!("after {after}: {text}")));
                 }
             }
-            Ok(Some(Item::Comment(_))) => {}
+            Ok(Some(SseItem::Comment(_))) => {}
             Ok(None) => return Ok(true),
             Err(broken) => {
                 broke(world, &who, connected, &broken);
@@ -126,24 +128,24 @@ async fn read(
     }
 }
 
-/// Tries to resume in one session after an event of another: that must be refused.
-pub(crate) async fn trespass(world: &World, session: &Session, other: &Session) {
+/// Tries to resume in one session after an event of another session, which the server must refuse.
+pub(crate) async fn trespass(world: &World, session: &ClientSession, other: &ClientSession) {
     let finished = other.finished();
     let Some(foreign) = finished.last().and_then(|finished| finished.check.first_id()) else { return };
-    // The tags of two sessions may be equal by chance; then their ids cannot be told apart.
+    // If two sessions have equal tags by chance, their ids cannot be distinguished.
     let own = session.finished().last().and_then(|finished| finished.check.place()).map(|id| id.tag);
     if EventId::parse(foreign).is_none_or(|id| Some(id.tag) == own) {
         return;
     }
     let connected = world.moment();
     match world.http.get(&session.name, Some(foreign)).await {
-        Ok(Reply::Whole { status: 400, body, .. }) if is_refusal(&body) => {}
-        Ok(Reply::Whole { status: 404, body, .. }) => {
+        Ok(HttpReply::Whole { status: 400, body, .. }) if is_refusal(&body) => {}
+        Ok(HttpReply::Whole { status: 404, body, .. }) => {
             gone(world, session, &session.label, &body);
         }
-        Ok(Reply::Stream(_)) => {
+        Ok(HttpReply::Stream(_)) => {
             let detail = format!("the event id {foreign} of {} was honoured", other.label);
-            world.violation(&session.label, Fault::new(Kind::WrongStream, detail));
+            world.violation(&session.label, CheckFault::new(FaultKind::WrongStream, detail));
         }
         Ok(reply) => unexpected(world, &session.label, "a foreign event id", &reply),
         Err(broken) => broke(world, &session.label, connected, &broken),

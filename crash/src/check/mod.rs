@@ -1,18 +1,18 @@
-//! What must hold, from the client's side; pure, so that faulty histories can be fed to it.
+//! Checks the promises of the server from the client's side; pure, so that tests can feed it faulty histories.
 //!
-//! In: events in the order they were received, and under which [`Circumstances`]. Out: what an event
-//! means, or a [`Fault`]. `script` knows what each tool may say, `stream` numbers and order, `session`
-//! what no two streams of a session may share.
+//! In: events in the order of receipt, and their [`Circumstances`]. Out: the meaning of an event, or a [`CheckFault`].
+//! `stream` checks ids and their order, `script` the messages of each tool, `session` that no two streams of a
+//! session share a number or a question.
 
+mod stream;
 mod script;
 mod session;
-mod stream;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
-pub(crate) use script::{Ending, Heard, Script};
+pub(crate) use script::{Ending, EventMeaning, Script};
 pub(crate) use session::SessionCheck;
 pub(crate) use stream::StreamCheck;
 
@@ -21,14 +21,14 @@ pub(crate) use stream::StreamCheck;
 pub(crate) struct Circumstances {
     /// It was killed, so that work may have been interrupted.
     pub(crate) crashed: bool,
-    /// The end of its journal was cut off, so that what was received may be gone from the log.
+    /// The end of its journal was cut off, so that received events may be gone from the log.
     pub(crate) torn: bool,
 }
 
 /// Kinds of broken promises.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
-    /// Something that was said never arrived.
+pub(crate) enum FaultKind {
+    /// A message never arrived.
     Lost,
     /// An event came twice.
     Repeated,
@@ -40,78 +40,80 @@ pub(crate) enum Kind {
     IdReused,
     /// A second final response.
     DoubleAnswer,
-    /// Something after the final response.
+    /// An event after the final response.
     AfterAnswer,
-    /// A final response that is not the right one.
+    /// A wrong final response.
     WrongAnswer,
     /// A message without an id: it was not logged.
     Unlogged,
-    /// The server itself says that events are missing.
+    /// The server itself reports missing events.
     Gap,
-    /// An id that was received is not accepted for resumption.
+    /// The server refuses to resume after an id that it sent.
     IdRefused,
     /// No final response in time.
     Hangs,
     /// A session that was opened and not deleted is not found.
     SessionLost,
-    /// What the server acknowledged is forgotten: `initialized`, a subscription.
+    /// The server forgot what it acknowledged: `initialized`, a subscription.
     StateLost,
     /// A deleted session answers.
     Resurrected,
-    /// A status or message that nothing accounts for.
+    /// A status or message for which there is no good reason.
     Unexpected,
     /// The server did not start, ended by itself, or panicked.
     ServerFailed,
 }
 
-impl Kind {
-    /// Whether something is gone that was acknowledged. A client that is sent back shows it too: the server does
-    /// not know any more what that client has received.
+impl FaultKind {
+    /// Whether this shows that acknowledged data is gone. An id that goes back shows it too: the server no longer knows
+    /// what the client has received.
     pub(crate) fn is_loss(self) -> bool {
         match self {
-            Kind::Lost | Kind::WrongOrder | Kind::Gap | Kind::IdRefused => true,
-            Kind::SessionLost | Kind::StateLost | Kind::Resurrected => true,
-            Kind::Repeated | Kind::WrongStream | Kind::IdReused | Kind::DoubleAnswer => false,
-            Kind::AfterAnswer | Kind::WrongAnswer | Kind::Unlogged | Kind::Hangs => false,
-            Kind::Unexpected | Kind::ServerFailed => false,
+            FaultKind::Lost | FaultKind::WrongOrder | FaultKind::Gap | FaultKind::IdRefused => true,
+            FaultKind::SessionLost | FaultKind::StateLost | FaultKind::Resurrected => true,
+            FaultKind::Repeated | FaultKind::WrongStream | FaultKind::IdReused | FaultKind::DoubleAnswer => {
+                false
+            }
+            FaultKind::AfterAnswer | FaultKind::WrongAnswer | FaultKind::Unlogged | FaultKind::Hangs => false,
+            FaultKind::Unexpected | FaultKind::ServerFailed => false,
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Lost => "message lost",
-            Kind::Repeated => "event repeated",
-            Kind::WrongStream => "wrong stream",
-            Kind::WrongOrder => "wrong order",
-            Kind::IdReused => "id reused",
-            Kind::DoubleAnswer => "two answers",
-            Kind::AfterAnswer => "event after the answer",
-            Kind::WrongAnswer => "wrong answer",
-            Kind::Unlogged => "event without an id",
-            Kind::Gap => "gap reported",
-            Kind::IdRefused => "event id refused",
-            Kind::Hangs => "request hangs",
-            Kind::SessionLost => "session lost",
-            Kind::StateLost => "acknowledged state lost",
-            Kind::Resurrected => "deleted session answers",
-            Kind::Unexpected => "unexpected answer",
-            Kind::ServerFailed => "server failed",
+            FaultKind::Lost => "message lost",
+            FaultKind::Repeated => "event repeated",
+            FaultKind::WrongStream => "wrong stream",
+            FaultKind::WrongOrder => "wrong order",
+            FaultKind::IdReused => "id reused",
+            FaultKind::DoubleAnswer => "two answers",
+            FaultKind::AfterAnswer => "event after the answer",
+            FaultKind::WrongAnswer => "wrong answer",
+            FaultKind::Unlogged => "event without an id",
+            FaultKind::Gap => "gap reported",
+            FaultKind::IdRefused => "event id refused",
+            FaultKind::Hangs => "request hangs",
+            FaultKind::SessionLost => "session lost",
+            FaultKind::StateLost => "acknowledged state lost",
+            FaultKind::Resurrected => "deleted session answers",
+            FaultKind::Unexpected => "unexpected answer",
+            FaultKind::ServerFailed => "server failed",
         })
     }
 }
 
-/// A promise was broken.
+/// A broken promise.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+pub(crate) struct CheckFault {
+    pub(crate) kind: FaultKind,
     pub(crate) detail: String,
 }
 
-impl Fault {
-    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Fault {
-        Fault { kind, detail: detail.into() }
+impl CheckFault {
+    pub(crate) fn new(kind: FaultKind, detail: impl Into<String>) -> CheckFault {
+        CheckFault { kind, detail: detail.into() }
     }
 }
 
@@ -119,7 +121,7 @@ impl Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct EventId {
     pub(crate) stream: u32,
-    /// Differs from event to event, and does not tell which is the newer one.
+    /// Different for every event; its order says nothing about which event is newer.
     pub(crate) place: u64,
     pub(crate) tag: u32,
 }

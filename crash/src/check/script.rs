@@ -1,24 +1,24 @@
-//! What each request may hear on its stream: its own messages in their order, and one right answer.
+//! What may come on the stream of each request: its own messages in their order, and one right answer.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Circumstances, Fault, Kind};
+use super::{CheckFault, Circumstances, FaultKind};
 
 /// The code of the error with the reason `interrupted`.
 const INTERRUPTED: i64 = -31010;
 
-/// What a request does, as far as its client can tell.
+/// What a request does, as its client can see it.
 #[derive(Clone, Debug)]
 pub(crate) enum Script {
     /// Answers with this text; safe to repeat.
     Echo { text: String },
-    /// Answers somehow; not safe to repeat.
+    /// Any answer is right; not safe to repeat.
     Once,
-    /// As `Once`, on a state that may be said to be gone.
+    /// Like `Once`, but the server may also answer that the state is gone.
     Note,
-    /// Counts aloud; not safe to repeat.
+    /// Sends a message per number; not safe to repeat.
     Count { tag: String, to: u64, said: u64, reported: u64 },
     /// Reports progress; safe to repeat.
     Work { token: String, steps: u64, text: String, reported: Option<u64> },
@@ -28,16 +28,16 @@ pub(crate) enum Script {
     News { uri: String },
 }
 
-/// What a message means.
+/// What an event means.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Heard {
-    /// Nothing but an id to resume after.
+pub(crate) enum EventMeaning {
+    /// Only an id to resume after.
     Prime,
-    /// The server is about to close the connection, and the stream goes on.
+    /// The server is about to close the connection, but the stream continues.
     Retry,
     /// A message of the request.
     Message,
-    /// A question, which the client has to answer under this id.
+    /// A question, which the client must answer under this id.
     Question(Value),
     /// The final response.
     Answer(Ending),
@@ -48,9 +48,9 @@ pub(crate) enum Heard {
 pub(crate) enum Ending {
     /// With its result.
     Result,
-    /// With the error that says that a crash interrupted it.
+    /// With the error for a request that a crash interrupted.
     Interrupted,
-    /// With the error that says that the state it works on is not there.
+    /// With the error for a state that does not exist.
     StateGone,
 }
 
@@ -67,13 +67,13 @@ impl Script {
         Script::Ask { name: name.to_owned(), questions: HashSet::new() }
     }
 
-    /// Whether a crash may end it with an error. What is safe to repeat is repeated instead.
+    /// Whether a crash may end it with an error. Requests that are safe to repeat are repeated instead.
     fn may_be_interrupted(&self) -> bool {
         matches!(self, Script::Once | Script::Note | Script::Count { .. })
     }
 
-    /// Takes a notification or a question.
-    pub(crate) fn hear(&mut self, message: &Value, now: Circumstances) -> Result<Heard, Fault> {
+    /// Checks a notification or a question.
+    pub(crate) fn hear(&mut self, message: &Value, now: Circumstances) -> Result<EventMeaning, CheckFault> {
         let params = &message["params"];
         match (message["method"].as_str().unwrap_or_default(), self) {
             ("notifications/message", Script::Count { tag, said, .. }) => {
@@ -84,9 +84,9 @@ impl Script {
                 own(message, &params["progressToken"], tag)?;
                 *reported = next(message, number(&params["progress"]), *reported)?;
                 if reported != said {
-                    let kind = if reported > said { Kind::Lost } else { Kind::WrongOrder };
+                    let kind = if reported > said { FaultKind::Lost } else { FaultKind::WrongOrder };
                     let detail = format!("{said} were said, but {reported} are reported: {message}");
-                    return Err(Fault::new(kind, detail));
+                    return Err(CheckFault::new(kind, detail));
                 }
             }
             ("notifications/progress", Script::Work { token, steps, reported, .. }) => {
@@ -95,38 +95,39 @@ impl Script {
                 grows(message, progress, *reported, now)?;
                 if progress.is_none_or(|progress| progress > *steps) {
                     let detail = format!("more than {steps} steps: {message}");
-                    return Err(Fault::new(Kind::Unexpected, detail));
+                    return Err(CheckFault::new(FaultKind::Unexpected, detail));
                 }
                 *reported = progress;
             }
             ("elicitation/create", Script::Ask { questions, .. }) => {
                 questions.insert(message["id"].to_string());
-                return Ok(Heard::Question(message["id"].clone()));
+                return Ok(EventMeaning::Question(message["id"].clone()));
             }
-            // A question may be taken back, if it was asked here.
+            // The server may cancel a question that it asked here.
             ("notifications/cancelled", Script::Ask { questions, .. })
                 if questions.contains(&params["requestId"].to_string()) => {}
             ("notifications/resources/updated", Script::News { uri }) => own(message, &params["uri"], uri)?,
             (_, script) => {
                 let detail = format!("{} hears {message}", script.name());
-                return Err(Fault::new(Kind::WrongStream, detail));
+                return Err(CheckFault::new(FaultKind::WrongStream, detail));
             }
         }
-        Ok(Heard::Message)
+        Ok(EventMeaning::Message)
     }
 
-    /// Takes the final response, whose id was found to be the right one.
-    pub(crate) fn answer(&self, message: &Value, now: Circumstances) -> Result<Ending, Fault> {
+    /// Checks the final response, whose id is already known to be right.
+    pub(crate) fn answer(&self, message: &Value, now: Circumstances) -> Result<Ending, CheckFault> {
         let error = &message["error"];
         if error["data"]["reason"] == "interrupted" && error["code"] == INTERRUPTED {
             return match (self.may_be_interrupted(), now.crashed) {
                 (true, true) => Ok(Ending::Interrupted),
-                (true, false) => {
-                    Err(Fault::new(Kind::WrongAnswer, format!("interrupted without a crash: {message}")))
-                }
+                (true, false) => Err(CheckFault::new(
+                    FaultKind::WrongAnswer,
+                    format!("interrupted without a crash: {message}"),
+                )),
                 (false, _) => {
                     let detail = format!("{} is safe to repeat, but: {message}", self.name());
-                    Err(Fault::new(Kind::WrongAnswer, detail))
+                    Err(CheckFault::new(FaultKind::WrongAnswer, detail))
                 }
             };
         }
@@ -146,21 +147,24 @@ impl Script {
             Script::News { .. } => false,
         };
         if !right {
-            return Err(Fault::new(Kind::WrongAnswer, format!("{}: {message}", self.name())));
+            return Err(CheckFault::new(FaultKind::WrongAnswer, format!("{}: {message}", self.name())));
         }
         self.is_complete(message, now)?;
         Ok(Ending::Result)
     }
 
-    /// Whether everything was said that comes before a result.
-    fn is_complete(&self, message: &Value, now: Circumstances) -> Result<(), Fault> {
+    /// Checks that all messages came before the result.
+    fn is_complete(&self, message: &Value, now: Circumstances) -> Result<(), CheckFault> {
         let missing = match self {
             Script::Count { to, said, reported, .. } => said != to || reported != to,
             Script::Work { steps, reported, .. } => *reported != Some(*steps) && !now.torn,
             _ => false,
         };
         if missing {
-            return Err(Fault::new(Kind::Lost, format!("{self:?} is answered too early: {message}")));
+            return Err(CheckFault::new(
+                FaultKind::Lost,
+                format!("{self:?} is answered too early: {message}"),
+            ));
         }
         Ok(())
     }
@@ -178,11 +182,11 @@ impl Script {
     }
 }
 
-fn own(message: &Value, found: &Value, expected: &str) -> Result<(), Fault> {
+fn own(message: &Value, found: &Value, expected: &str) -> Result<(), CheckFault> {
     if found.as_str() == Some(expected) {
         return Ok(());
     }
-    Err(Fault::new(Kind::WrongStream, format!("{expected} hears {message}")))
+    Err(CheckFault::new(FaultKind::WrongStream, format!("{expected} hears {message}")))
 }
 
 /// A whole number, also if it is written as a float.
@@ -193,28 +197,33 @@ fn number(value: &Value) -> Option<u64> {
     })
 }
 
-/// The number that follows the last one, and no other.
-fn next(message: &Value, found: Option<u64>, last: u64) -> Result<u64, Fault> {
+/// Checks that a number is the successor of the last one.
+fn next(message: &Value, found: Option<u64>, last: u64) -> Result<u64, CheckFault> {
     let kind = match found {
         Some(found) if found == last + 1 => return Ok(found),
-        Some(found) if found > last => Kind::Lost,
-        Some(_) => Kind::Repeated,
-        None => Kind::Unexpected,
+        Some(found) if found > last => FaultKind::Lost,
+        Some(_) => FaultKind::Repeated,
+        None => FaultKind::Unexpected,
     };
-    Err(Fault::new(kind, format!("after {last} comes {message}")))
+    Err(CheckFault::new(kind, format!("after {last} comes {message}")))
 }
 
-/// Progress grows; without a crash it does so one by one, and after a crash steps may be left out.
-fn grows(message: &Value, found: Option<u64>, last: Option<u64>, now: Circumstances) -> Result<(), Fault> {
+/// Checks that progress grows: one by one without a crash; after a crash, steps may be missing.
+fn grows(
+    message: &Value,
+    found: Option<u64>,
+    last: Option<u64>,
+    now: Circumstances,
+) -> Result<(), CheckFault> {
     let first = last.map_or(0, |last| last + 1);
     let kind = match found {
-        None => Kind::Unexpected,
+        None => FaultKind::Unexpected,
         Some(found) if found == first => return Ok(()),
         Some(found) if found > first && now.crashed => return Ok(()),
-        Some(found) if found > first => Kind::Lost,
-        // What the client heard may be gone from the log, and so be said again.
+        Some(found) if found > first => FaultKind::Lost,
+        // A received event may be gone from the log, so the server may send it again.
         Some(_) if now.torn => return Ok(()),
-        Some(_) => Kind::Repeated,
+        Some(_) => FaultKind::Repeated,
     };
-    Err(Fault::new(kind, format!("after progress {last:?} comes {message}")))
+    Err(CheckFault::new(kind, format!("after progress {last:?} comes {message}")))
 }

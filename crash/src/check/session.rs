@@ -1,45 +1,45 @@
-//! What no two streams of one session may share: stream numbers and the ids of questions.
+//! Checks that no two streams of one session share a stream number or the id of a question.
 
 use std::collections::HashMap;
 
-use super::{EventId, Fault, Kind};
+use super::{CheckFault, EventId, FaultKind};
 
-/// What is known of a session's streams.
+/// The stream numbers and questions that a session has used.
 #[derive(Debug, Default)]
 pub(crate) struct SessionCheck {
     /// The tag in every event id of the session.
     tag: Option<u32>,
     /// Which request each stream number belongs to.
     owners: HashMap<u32, String>,
-    /// On which stream each question of the server was asked.
+    /// The stream on which each question of the server was asked.
     questions: HashMap<String, u32>,
 }
 
 impl SessionCheck {
-    /// A request (or the standalone stream) found itself on the stream of this id.
-    pub(crate) fn claim(&mut self, id: EventId, owner: &str) -> Result<(), Fault> {
+    /// A request (or the standalone stream) got this id, so the stream belongs to it.
+    pub(crate) fn claim(&mut self, id: EventId, owner: &str) -> Result<(), CheckFault> {
         let tag = *self.tag.get_or_insert(id.tag);
         if tag != id.tag {
             let detail = format!("{owner}: an event id with the tag {:x} in a session of {tag:x}", id.tag);
-            return Err(Fault::new(Kind::WrongStream, detail));
+            return Err(CheckFault::new(FaultKind::WrongStream, detail));
         }
         let known = self.owners.entry(id.stream).or_insert_with(|| owner.to_owned());
         if known != owner {
             let detail = format!("stream {:x} belongs to {known} and now to {owner} too", id.stream);
-            return Err(Fault::new(Kind::IdReused, detail));
+            return Err(CheckFault::new(FaultKind::IdReused, detail));
         }
         Ok(())
     }
 
-    /// A question was asked. Each has an id of its own, also after a restart: an answer to an old
-    /// question must not be taken for one to a new question.
-    pub(crate) fn asked(&mut self, question: &str, stream: u32) -> Result<(), Fault> {
+    /// Records a question. Each must have an id of its own, also after a restart: the server must not take an answer to
+    /// an old question for an answer to a new one.
+    pub(crate) fn asked(&mut self, question: &str, stream: u32) -> Result<(), CheckFault> {
         match self.questions.insert(question.to_owned(), stream) {
             None => Ok(()),
             Some(before) => {
                 let detail =
                     format!("question {question} was asked on stream {before:x} and on {stream:x} again");
-                Err(Fault::new(Kind::IdReused, detail))
+                Err(CheckFault::new(FaultKind::IdReused, detail))
             }
         }
     }

@@ -1,28 +1,30 @@
-//! The checker is fed histories, good ones and ones with each kind of fault: it has to be able to fail.
+//! Feeds the checker good histories, and histories with each kind of fault, to show that it can fail.
 
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
-use tenure_testkit::sse::Event;
+use tenure_testkit::sse::SseEvent;
 
-use super::{Circumstances, Ending, EventId, Fault, Heard, Kind, Script, SessionCheck, StreamCheck};
+use super::{
+    CheckFault, Circumstances, Ending, EventId, EventMeaning, FaultKind, Script, SessionCheck, StreamCheck,
+};
 
 const CALM: Circumstances = Circumstances { crashed: false, torn: false };
 const CRASHED: Circumstances = Circumstances { crashed: true, torn: false };
 const TORN: Circumstances = Circumstances { crashed: true, torn: true };
 
-/// A history of one stream: each event as `id body`, where the body is in short (see [`body`]).
-fn run(script: Script, now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, Kind> {
+/// Runs a history of one stream: each event is `id body`, with a short form of the body (see [`body`]).
+fn run(script: Script, now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, FaultKind> {
     let mut check = StreamCheck::of_request(json!(7), script);
     for (id, short) in history {
-        check.hear(&event(id, short), now).map_err(|fault: Fault| fault.kind)?;
+        check.hear(&event(id, short), now).map_err(|fault: CheckFault| fault.kind)?;
     }
     Ok(check)
 }
 
-fn event(id: &str, short: &str) -> Event {
+fn event(id: &str, short: &str) -> SseEvent {
     let id = (!id.is_empty()).then(|| format!("{id}-abcd"));
-    Event { id, data: Some(body(short)), ..Event::default() }
+    SseEvent { id, data: Some(body(short)), ..SseEvent::default() }
 }
 
 fn body(short: &str) -> String {
@@ -58,11 +60,11 @@ fn body(short: &str) -> String {
     message.to_string()
 }
 
-fn count(now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, Kind> {
+fn count(now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, FaultKind> {
     run(Script::count("t", 2), now, history)
 }
 
-fn work(now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, Kind> {
+fn work(now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, FaultKind> {
     run(Script::work("w", 2, "worked"), now, history)
 }
 
@@ -84,65 +86,80 @@ fn a_good_count_passes_with_and_without_a_crash() {
 
 #[test]
 fn a_lost_message_is_noticed() {
-    assert_eq!(count(CRASHED, &[COUNTED[0], COUNTED[1], COUNTED[2], COUNTED[4]]).unwrap_err(), Kind::Lost);
-    assert_eq!(count(CRASHED, &[COUNTED[3]]).unwrap_err(), Kind::Lost, "the first one");
+    assert_eq!(
+        count(CRASHED, &[COUNTED[0], COUNTED[1], COUNTED[2], COUNTED[4]]).unwrap_err(),
+        FaultKind::Lost
+    );
+    assert_eq!(count(CRASHED, &[COUNTED[3]]).unwrap_err(), FaultKind::Lost, "the first one");
     assert_eq!(
         count(CRASHED, &[COUNTED[1], COUNTED[2], COUNTED[5]]).unwrap_err(),
-        Kind::Lost,
+        FaultKind::Lost,
         "the last one"
     );
-    assert_eq!(count(CRASHED, &[COUNTED[1], ("1-8", "")]).unwrap_err(), Kind::Lost, "primed ahead");
-    assert_eq!(work(CALM, &[("1-1", "p w 0"), ("1-2", "p w 2")]).unwrap_err(), Kind::Lost);
-    assert_eq!(work(CRASHED, &[("1-1", "p w 0"), ("1-2", "result 7 worked")]).unwrap_err(), Kind::Lost);
+    assert_eq!(count(CRASHED, &[COUNTED[1], ("1-8", "")]).unwrap_err(), FaultKind::Lost, "primed ahead");
+    assert_eq!(work(CALM, &[("1-1", "p w 0"), ("1-2", "p w 2")]).unwrap_err(), FaultKind::Lost);
+    assert_eq!(work(CRASHED, &[("1-1", "p w 0"), ("1-2", "result 7 worked")]).unwrap_err(), FaultKind::Lost);
 }
 
 #[test]
 fn a_repeated_event_is_noticed() {
-    assert_eq!(count(CRASHED, &[COUNTED[1], COUNTED[1]]).unwrap_err(), Kind::Repeated, "under its id");
+    assert_eq!(count(CRASHED, &[COUNTED[1], COUNTED[1]]).unwrap_err(), FaultKind::Repeated, "under its id");
     assert_eq!(
         count(CRASHED, &[COUNTED[1], ("1-8", "n t 1")]).unwrap_err(),
-        Kind::Repeated,
+        FaultKind::Repeated,
         "under a new id"
     );
-    assert_eq!(work(CRASHED, &[("1-1", "p w 0"), ("1-2", "p w 0")]).unwrap_err(), Kind::Repeated);
+    assert_eq!(work(CRASHED, &[("1-1", "p w 0"), ("1-2", "p w 0")]).unwrap_err(), FaultKind::Repeated);
     assert!(work(TORN, &[("1-1", "p w 0"), ("1-2", "p w 0")]).is_ok(), "what was heard may be gone");
 }
 
 #[test]
 fn an_id_for_two_events_is_noticed() {
-    assert_eq!(count(TORN, &[COUNTED[1], ("1-4", "n t 2")]).unwrap_err(), Kind::IdReused);
-    assert_eq!(count(TORN, &[COUNTED[1], ("1-4", "interrupted 7")]).unwrap_err(), Kind::IdReused);
+    assert_eq!(count(TORN, &[COUNTED[1], ("1-4", "n t 2")]).unwrap_err(), FaultKind::IdReused);
+    assert_eq!(count(TORN, &[COUNTED[1], ("1-4", "interrupted 7")]).unwrap_err(), FaultKind::IdReused);
 }
 
 #[test]
 fn the_wrong_stream_is_noticed() {
-    assert_eq!(count(TORN, &[COUNTED[1], ("2-5", "n t 2")]).unwrap_err(), Kind::WrongStream, "by its id");
-    assert_eq!(count(TORN, &[COUNTED[1], ("1-5", "n x 2")]).unwrap_err(), Kind::WrongStream, "by its tag");
-    assert_eq!(count(TORN, &[COUNTED[1], ("1-5", "p x 1")]).unwrap_err(), Kind::WrongStream, "by its token");
-    assert_eq!(count(TORN, &[("1-5", "ask 1")]).unwrap_err(), Kind::WrongStream, "by its method");
+    assert_eq!(
+        count(TORN, &[COUNTED[1], ("2-5", "n t 2")]).unwrap_err(),
+        FaultKind::WrongStream,
+        "by its id"
+    );
+    assert_eq!(
+        count(TORN, &[COUNTED[1], ("1-5", "n x 2")]).unwrap_err(),
+        FaultKind::WrongStream,
+        "by its tag"
+    );
+    assert_eq!(
+        count(TORN, &[COUNTED[1], ("1-5", "p x 1")]).unwrap_err(),
+        FaultKind::WrongStream,
+        "by its token"
+    );
+    assert_eq!(count(TORN, &[("1-5", "ask 1")]).unwrap_err(), FaultKind::WrongStream, "by its method");
     assert_eq!(
         count(TORN, &[("1-5", "result 8 t: counted to 2")]).unwrap_err(),
-        Kind::WrongStream,
+        FaultKind::WrongStream,
         "by its request"
     );
     let news = || Script::News { uri: "demo://mine".to_owned() };
     assert!(run(news(), CALM, &[("0-5", "news demo://mine"), ("0-6", "news demo://mine")]).is_ok());
-    assert_eq!(run(news(), TORN, &[("0-5", "news demo://other")]).unwrap_err(), Kind::WrongStream);
+    assert_eq!(run(news(), TORN, &[("0-5", "news demo://other")]).unwrap_err(), FaultKind::WrongStream);
     let mut check = StreamCheck::of_request(json!(7), Script::count("t", 2));
     check.hear(&event("1-4", "n t 1"), TORN).unwrap();
-    let foreign = Event { id: Some("1-5-ffff".to_owned()), ..event("1-5", "n t 2") };
-    assert_eq!(check.hear(&foreign, TORN).unwrap_err().kind, Kind::WrongStream, "by its session");
+    let foreign = SseEvent { id: Some("1-5-ffff".to_owned()), ..event("1-5", "n t 2") };
+    assert_eq!(check.hear(&foreign, TORN).unwrap_err().kind, FaultKind::WrongStream, "by its session");
 }
 
 #[test]
 fn the_wrong_order_is_noticed() {
     assert_eq!(
         count(CRASHED, &[("1-0", ""), ("1-4", "n t 1"), ("1-0", "")]).unwrap_err(),
-        Kind::WrongOrder,
+        FaultKind::WrongOrder,
         "primed back"
     );
     let crossed = [("1-4", "n t 1"), ("1-5", "n t 2"), ("1-6", "p t 1")];
-    assert_eq!(count(TORN, &crossed).unwrap_err(), Kind::WrongOrder);
+    assert_eq!(count(TORN, &crossed).unwrap_err(), FaultKind::WrongOrder);
 }
 
 #[test]
@@ -150,8 +167,8 @@ fn a_torn_log_may_send_a_client_back_but_not_tell_it_anything_twice() {
     let torn = |next: (&'static str, &'static str)| [("1-4", "n t 1"), ("1-8", "p t 1"), ("1-4", ""), next];
     let resumed = count(TORN, &torn(("1-20", "interrupted 7"))).unwrap();
     assert_eq!(resumed.last_id(), Some("1-20-abcd"));
-    assert_eq!(count(TORN, &torn(("1-8", "p t 1"))).unwrap_err(), Kind::Repeated);
-    assert_eq!(count(TORN, &torn(("1-8", "interrupted 7"))).unwrap_err(), Kind::IdReused);
+    assert_eq!(count(TORN, &torn(("1-8", "p t 1"))).unwrap_err(), FaultKind::Repeated);
+    assert_eq!(count(TORN, &torn(("1-8", "interrupted 7"))).unwrap_err(), FaultKind::IdReused);
     let primed = count(TORN, &torn(("1-4", ""))).unwrap();
     assert_eq!(primed.last_id(), Some("1-4-abcd"), "it resumes from where it was sent");
 }
@@ -159,20 +176,28 @@ fn a_torn_log_may_send_a_client_back_but_not_tell_it_anything_twice() {
 #[test]
 fn a_second_answer_and_whatever_follows_is_noticed() {
     let with = |more: (&'static str, &'static str)| [COUNTED.as_slice(), &[more]].concat();
-    assert_eq!(count(CRASHED, &with(("1-c", "interrupted 7"))).unwrap_err(), Kind::DoubleAnswer);
-    assert_eq!(count(CRASHED, &with(COUNTED[5])).unwrap_err(), Kind::DoubleAnswer);
-    assert_eq!(count(CRASHED, &with(("1-c", "n t 3"))).unwrap_err(), Kind::AfterAnswer);
+    assert_eq!(count(CRASHED, &with(("1-c", "interrupted 7"))).unwrap_err(), FaultKind::DoubleAnswer);
+    assert_eq!(count(CRASHED, &with(COUNTED[5])).unwrap_err(), FaultKind::DoubleAnswer);
+    assert_eq!(count(CRASHED, &with(("1-c", "n t 3"))).unwrap_err(), FaultKind::AfterAnswer);
 }
 
 #[test]
 fn a_wrong_answer_is_noticed() {
-    assert_eq!(count(CALM, &[("1-4", "interrupted 7")]).unwrap_err(), Kind::WrongAnswer, "nothing crashed");
-    assert_eq!(work(TORN, &[("1-4", "interrupted 7")]).unwrap_err(), Kind::WrongAnswer, "safe to repeat");
+    assert_eq!(
+        count(CALM, &[("1-4", "interrupted 7")]).unwrap_err(),
+        FaultKind::WrongAnswer,
+        "nothing crashed"
+    );
+    assert_eq!(
+        work(TORN, &[("1-4", "interrupted 7")]).unwrap_err(),
+        FaultKind::WrongAnswer,
+        "safe to repeat"
+    );
     let echo = || Script::Echo { text: "hello".to_owned() };
-    assert_eq!(run(echo(), CALM, &[("1-4", "result 7 hullo")]).unwrap_err(), Kind::WrongAnswer);
+    assert_eq!(run(echo(), CALM, &[("1-4", "result 7 hullo")]).unwrap_err(), FaultKind::WrongAnswer);
     let mut check = StreamCheck::of_request(json!(7), echo());
     let json: Value = serde_json::from_str(&body("result 8 hello")).unwrap();
-    assert_eq!(check.hear_json(&json, CALM).unwrap_err().kind, Kind::WrongAnswer, "of another request");
+    assert_eq!(check.hear_json(&json, CALM).unwrap_err().kind, FaultKind::WrongAnswer, "of another request");
     let json: Value = serde_json::from_str(&body("result 7 hello")).unwrap();
     assert_eq!(check.hear_json(&json, CALM), Ok(Ending::Result));
 }
@@ -188,18 +213,18 @@ fn work_that_is_done_again_may_leave_steps_out_and_goes_back_nowhere() {
 
 #[test]
 fn a_message_that_was_not_logged_is_noticed() {
-    assert_eq!(count(TORN, &[("", "n t 1")]).unwrap_err(), Kind::Unlogged);
+    assert_eq!(count(TORN, &[("", "n t 1")]).unwrap_err(), FaultKind::Unlogged);
 }
 
 #[test]
 fn questions_are_heard_and_answered_with_the_right_name() {
     let ask = || Script::ask("Ada");
     let mut check = StreamCheck::of_request(json!(7), ask());
-    assert_eq!(check.hear(&event("1-4", "ask 3"), CALM), Ok(Heard::Question(json!(3))));
+    assert_eq!(check.hear(&event("1-4", "ask 3"), CALM), Ok(EventMeaning::Question(json!(3))));
     assert!(
         run(ask(), CRASHED, &[("1-4", "ask 3"), ("1-8", "ask 4"), ("1-9", "result 7 Hello, Ada!")]).is_ok()
     );
-    assert_eq!(run(ask(), CALM, &[("1-4", "result 7 Hello, Eve!")]).unwrap_err(), Kind::WrongAnswer);
+    assert_eq!(run(ask(), CALM, &[("1-4", "result 7 Hello, Eve!")]).unwrap_err(), FaultKind::WrongAnswer);
 }
 
 #[test]
@@ -209,10 +234,10 @@ fn streams_and_questions_of_a_session_share_no_ids() {
     assert_eq!(session.claim(id("1-0-a"), "request 1"), Ok(()));
     assert_eq!(session.claim(id("1-5-a"), "request 1"), Ok(()));
     assert_eq!(session.claim(id("2-0-a"), "request 2"), Ok(()));
-    assert_eq!(session.claim(id("1-0-a"), "request 3").unwrap_err().kind, Kind::IdReused);
-    assert_eq!(session.claim(id("3-0-b"), "request 3").unwrap_err().kind, Kind::WrongStream);
+    assert_eq!(session.claim(id("1-0-a"), "request 3").unwrap_err().kind, FaultKind::IdReused);
+    assert_eq!(session.claim(id("3-0-b"), "request 3").unwrap_err().kind, FaultKind::WrongStream);
     assert_eq!(session.asked("1", 1), Ok(()));
-    assert_eq!(session.asked("1", 1).unwrap_err().kind, Kind::IdReused);
+    assert_eq!(session.asked("1", 1).unwrap_err().kind, FaultKind::IdReused);
 }
 
 #[test]
@@ -223,13 +248,13 @@ fn a_replay_must_be_what_was_received() {
         history.iter().try_for_each(|(id, short)| replay.hear(&event(id, short), now).map(|_| ()))?;
         replay.finish(now)
     };
-    let kind = |outcome: Result<(), Fault>| outcome.unwrap_err().kind;
+    let kind = |outcome: Result<(), CheckFault>| outcome.unwrap_err().kind;
     assert_eq!(replay(CALM, &COUNTED), Ok(()));
-    assert_eq!(kind(replay(CALM, &COUNTED[..3])), Kind::Lost, "its end");
-    assert_eq!(kind(replay(CALM, &[COUNTED[1], COUNTED[3]])), Kind::Lost, "its middle");
-    assert_eq!(kind(replay(CALM, &[COUNTED[1], COUNTED[1]])), Kind::Repeated);
-    assert_eq!(kind(replay(CALM, &[COUNTED[1], ("1-7", "n t 9")])), Kind::WrongOrder, "a new event");
-    assert_eq!(kind(replay(TORN, &[COUNTED[1], ("1-5", "interrupted 7")])), Kind::IdReused);
+    assert_eq!(kind(replay(CALM, &COUNTED[..3])), FaultKind::Lost, "its end");
+    assert_eq!(kind(replay(CALM, &[COUNTED[1], COUNTED[3]])), FaultKind::Lost, "its middle");
+    assert_eq!(kind(replay(CALM, &[COUNTED[1], COUNTED[1]])), FaultKind::Repeated);
+    assert_eq!(kind(replay(CALM, &[COUNTED[1], ("1-7", "n t 9")])), FaultKind::WrongOrder, "a new event");
+    assert_eq!(kind(replay(TORN, &[COUNTED[1], ("1-5", "interrupted 7")])), FaultKind::IdReused);
     assert_eq!(replay(TORN, &[COUNTED[1], ("1-20", "interrupted 7")]), Ok(()), "the rest was torn off");
     let asked_again = stream.replay().hear(&event("1-20", "ask 9"), TORN);
     assert_eq!(asked_again, Ok(ControlFlow::Break(())), "who compares gives no answers");

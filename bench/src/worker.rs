@@ -1,77 +1,46 @@
 //! One measurement in a process of its own: what the harness sends, and how it gets the answer.
 //!
 //! A fresh process has caches, threads and CPU time that belong to nothing else. The harness starts this
-//! binary again with `store-worker` and the task as JSON; the worker prints a line of JSON when it is done.
+//! binary again with the name of the worker and the task as JSON; the worker prints a line of JSON when it is done.
 //! It ends when its stdin is closed, so none outlives the harness.
 
 use std::io::Write;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinSet;
 
-use super::{append, fill, lookup, open, stalls, wake};
-use crate::data::many;
 use crate::servers::exit_with_stdin;
 
-/// What a worker can do.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Task {
-    Fill(fill::Fill),
-    Append(append::Job),
-    Lookup(lookup::Job),
-    Cold(lookup::Cold),
-    Wake(wake::Job),
-    Open(open::Job),
-    /// Writes until it is killed.
-    Churn(open::Churn),
-    Stalls(stalls::Job),
-    Data(many::Job),
-}
-
-impl Task {
-    async fn run(self) -> Result<()> {
-        match self {
-            Task::Fill(job) => tell(&job.run().await?),
-            Task::Append(job) => tell(&job.run().await?),
-            Task::Lookup(job) => tell(&job.run().await?),
-            Task::Cold(job) => tell(&job.run().await?),
-            Task::Wake(job) => tell(&job.run().await?),
-            Task::Open(job) => tell(&job.run().await?),
-            Task::Churn(job) => job.run().await,
-            Task::Stalls(job) => tell(&job.run().await?),
-            Task::Data(job) => tell(&job.run().await?),
-        }
-    }
-}
-
 /// Prints a line for the harness.
-pub(super) fn tell(what: &impl Serialize) -> Result<()> {
+pub(crate) fn tell(what: &impl Serialize) -> Result<()> {
     let line = serde_json::to_string(what).context("encode the figures as JSON")?;
     writeln!(std::io::stdout(), "{line}").context("print the figures")
 }
 
-/// Does what the harness asked for.
-pub(crate) fn run(task: &str) -> Result<()> {
+/// Runs what the harness asked for, in this process.
+pub(crate) fn run<T: DeserializeOwned, F: Future<Output = Result<()>> + Send + 'static>(
+    task: &str,
+    work: impl FnOnce(T) -> F,
+) -> Result<()> {
     exit_with_stdin();
-    let task: Task = serde_json::from_str(task).context("read the task")?;
+    let task = work(serde_json::from_str(task).context("read the task")?);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
-        // On a worker thread, where requests of a server run too: the thread that waits here is none of them.
-        let mut task = JoinSet::from_iter([task.run()]);
+        // On a worker thread, where requests of a server run too: the thread that waits here is not one of them.
+        let mut task = JoinSet::from_iter([task]);
         task.join_next().await.context("the task is gone")?.context("run the task")?
     })
 }
 
 /// A worker that was started. Dropping it kills it.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     child: Child,
     /// Held open: the worker ends with it.
     _stdin: Option<ChildStdin>,
@@ -79,11 +48,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(task: &Task) -> Result<Worker> {
+    pub(crate) fn start(worker: &str, task: &impl Serialize) -> Result<Worker> {
         let own = std::env::current_exe().context("find this binary")?;
         let task = serde_json::to_string(task).context("encode the task as JSON")?;
         let mut child = Command::new(own)
-            .args(["store-worker", &task])
+            .args([worker, &task])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -95,7 +64,7 @@ impl Worker {
     }
 
     /// Waits for the next line.
-    pub(super) async fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
+    pub(crate) async fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
         let line = self.lines.next_line().await.context("read from the worker")?;
         let Some(line) = line else { bail!("the worker ended without an answer; see above") };
         serde_json::from_str(&line).context("read the worker's answer")
@@ -109,21 +78,16 @@ impl Worker {
     }
 
     /// Kills it (SIGKILL) in the middle of what it does, and waits until it is gone.
-    pub(super) async fn kill(mut self) -> Result<()> {
+    pub(crate) async fn kill(mut self) -> Result<()> {
         ensure!(self.child.try_wait()?.is_none(), "the worker ended by itself; see above");
         self.child.kill().await.context("kill the worker")
     }
 }
 
 /// Runs a task to its end.
-pub(super) async fn ask<T: DeserializeOwned>(task: &Task) -> Result<T> {
-    let mut worker = Worker::start(task)?;
+pub(crate) async fn ask<T: DeserializeOwned>(worker: &str, task: &impl Serialize) -> Result<T> {
+    let mut worker = Worker::start(worker, task)?;
     let answer = worker.hear().await?;
     worker.end().await?;
     Ok(answer)
-}
-
-/// The same for the questions about data sessions.
-pub(crate) async fn ask_about_data<T: DeserializeOwned>(job: many::Job) -> Result<T> {
-    ask(&Task::Data(job)).await
 }
