@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn limits() -> Limits {
-    Limits { max_lifetime: None, dormant_after: None, ..Limits::default() }
+    Limits { handshake_ttl: Some(MINUTE), max_lifetime: None, dormant_after: None, ..Limits::default() }
 }
 
 /// A session whose client has said `initialize` and nothing else.
