@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::{AbstractTree, OwnedWriteBatch as WriteBatch, PersistMode, Snapshot};
@@ -31,20 +30,7 @@ const MAX_BYTES: u64 = 8 << 20;
 
 /// Bytes that a keyspace may have in memory before they are written into a table. The engine does that by itself too,
 /// but only when its threads have time: until then its memory grows, and after a kill all of it is read again.
-///
-/// Four times as much can be in memory: the table that is written to, one that waits, one on its way to the disk, and the
-/// last one that came there, which the engine keeps until it begins the next.
-pub(super) const MEMORY_BYTES: u64 = 16 << 20;
-
-/// The most tables of a keyspace on their way to the disk when another one is begun. The engine itself allows four, and
-/// then sleeps for 100 ms at a time.
-const MAX_SEALED: usize = 1;
-
-/// The pause between two looks whether they have come there.
-const SEALED_LOOK: Duration = Duration::from_millis(1);
-
-/// The engine looks for versions that nothing needs any more when this many snapshots have been closed.
-const SNAPSHOTS_PER_MARK: usize = 10_000;
+pub(super) const MEMORY_BYTES: u64 = 32 << 20;
 
 /// The writer checks the memory of the keyspaces after this many bytes.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -259,8 +245,8 @@ impl StoreWriter {
         }
     }
 
-    /// Makes the engine write the memory of large keyspaces into tables. Waits while too many tables are on their way to the
-    /// disk already, and callers wait with it.
+    /// Makes the engine write the memory of large keyspaces into tables. The engine blocks this call if too many tables
+    /// are being written already.
     fn empty_memory(&mut self, written: u64) {
         self.unseen += written;
         if self.unseen < LOOK_BYTES {
@@ -271,26 +257,10 @@ impl StoreWriter {
             if keyspace.tree.active_memtable().size() < MEMORY_BYTES {
                 continue;
             }
-            // A failed engine writes no more tables; the keeper notices that.
-            while keyspace.sealed_memtable_count() > MAX_SEALED && !self.progress.is_poisoned() {
-                std::thread::sleep(SEALED_LOOK);
-            }
-            self.let_go_of_old_versions();
             if let Err(error) = keyspace.rotate_memtable() {
                 // The keeper notices this failure of the engine.
                 tracing::warn!(%error, "could not begin to write a table");
             }
-        }
-    }
-
-    /// Lets the engine drop tables that only old versions of its trees hold: those in memory that are on the disk already,
-    /// and files that were merged.
-    ///
-    /// The engine drops them when it begins the next table, but only up to a mark, which it moves with every 10,000th closed
-    /// snapshot. A store that is written and hardly read closes few, and would keep gigabytes. This takes about 1 ms.
-    fn let_go_of_old_versions(&self) {
-        for _ in 0..SNAPSHOTS_PER_MARK {
-            drop(self.keyspaces.database.snapshot());
         }
     }
 
