@@ -166,7 +166,8 @@ fn held<T: Serialize + DeserializeOwned>(file: &Value, name: &str, message: &Val
 
 /// The requests of a transcript of the server's tests, each with its answer.
 fn transcript(name: &str) -> Vec<(Value, Value)> {
-    let text = std::fs::read_to_string(root().join("crates/tenure/tests/data/snapshots").join(name)).unwrap();
+    let text =
+        std::fs::read_to_string(root().join("crates/tenure/tests/it/data/snapshots").join(name)).unwrap();
     let mut said: Vec<(Value, Value)> = Vec::new();
     for line in text.lines() {
         if let Some(request) = line.strip_prefix("→ ") {

@@ -1,0 +1,6 @@
+//! Both runtimes, data that outlives connections, and tasks, over fake servers and with a clock that tests turn.
+
+mod exchange;
+mod runtime;
+mod state;
+mod tasks;
