@@ -9,6 +9,7 @@ pub mod fake_backend;
 pub mod fake_responder;
 pub mod fake_client;
 pub mod faulty;
+pub mod issuer;
 pub mod late;
 pub mod crash;
 pub mod clock;

@@ -64,6 +64,7 @@ fn the_arrows_between_crates_point_one_way() {
     for krate in ["tenure-transport", "tenure-layers", "tenure-backend", "tenure-store", "tenure-testkit"] {
         assert_eq!(workspace(krate), ["tenure-protocol", "tenure-session"], "{krate}");
     }
+    assert_eq!(workspace("tenure-auth"), [""; 0], "it stands in front of any HTTP service");
     assert_eq!(workspace("tenure-client"), ["tenure-protocol"], "clients of other servers use it as well");
     assert!(!workspace("tenure").contains(&"tenure-testkit".to_owned()), "the testkit is for tests");
 }

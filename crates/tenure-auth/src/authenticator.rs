@@ -1,0 +1,321 @@
+//! Puts the ways of proving an identity together.
+//!
+//! The usual request has a verdict already: one hash and one look-up. Otherwise its credentials are verified by what they
+//! look like: `tnr_…` is a static key, three parts with dots are a signed token of the issuer that it names, anything
+//! else is an opaque token, about which the issuers are asked that can be asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::certificate::ClientCertificate;
+use crate::claims::{Claims, Confirmation};
+use crate::dpop::{self, ProofOf, Proofs};
+use crate::fetch::Fetcher;
+use crate::identity::Identity;
+use crate::introspection::Introspection;
+use crate::issuer::{Issuer, IssuerSettings, IssuerStatus};
+use crate::jws::Compact;
+use crate::keys::{self, ApiKeyFile, ApiKeyFileError, KeyInfo, Keys};
+use crate::presented::{Credentials, Presented};
+use crate::refusal::{AuthRefusal, TokenFault};
+use crate::resource::ProtectedResource;
+use crate::revoked::Revoked;
+use crate::time::UnixSeconds;
+use crate::verdicts::{Good, INTROSPECTED_FOR, Outcome, Verdicts};
+
+/// Which credentials are accepted.
+#[derive(Clone, Debug, Default)]
+pub struct AuthSettings {
+    /// Issuers of tokens.
+    pub issuers: Vec<IssuerSettings>,
+    /// Static keys.
+    pub keys: Option<ApiKeyFile>,
+    /// Whether a client certificate alone is an identity.
+    pub certificates: bool,
+    /// Whether tokens that are bound to a key are accepted with a proof (DPoP).
+    pub dpop: bool,
+}
+
+/// Why an authenticator cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthSettingsError {
+    /// The name of an issuer is part of its principals' names.
+    #[error(
+        "`{0}` cannot be the name of an issuer: use letters, digits, `-` and `_`, and not `key` or `cert`"
+    )]
+    Name(String),
+    /// Two issuers have the same name or the same URL.
+    #[error("two issuers are called `{0}`")]
+    Twice(String),
+    /// The keys cannot be read.
+    #[error(transparent)]
+    Keys(#[from] ApiKeyFileError),
+    /// The HTTP client cannot be made.
+    #[error("could not make a client for issuers")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Verifies credentials. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Authenticator(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    issuers: Vec<Issuer>,
+    key_file: Option<ApiKeyFile>,
+    keys: RwLock<Arc<Keys>>,
+    /// When the file of keys had been changed last as it was read.
+    keys_changed: Mutex<Option<SystemTime>>,
+    certificates: bool,
+    dpop: bool,
+    proofs: Proofs,
+    introspection: Introspection,
+    revoked: Revoked,
+    verdicts: Verdicts,
+    /// Grows whenever a verdict that was right may be wrong.
+    generation: AtomicU64,
+}
+
+impl Authenticator {
+    /// An authenticator with these settings. The builder says what its client for issuers trusts.
+    pub fn new(settings: AuthSettings, client: reqwest::ClientBuilder) -> Result<Self, AuthSettingsError> {
+        check_names(&settings.issuers)?;
+        let fetcher = Fetcher::new(client).map_err(AuthSettingsError::Client)?;
+        let issuers =
+            settings.issuers.into_iter().map(|issuer| Issuer::new(issuer, fetcher.clone())).collect();
+        let state = State {
+            issuers,
+            key_file: settings.keys,
+            keys: RwLock::default(),
+            keys_changed: Mutex::default(),
+            certificates: settings.certificates,
+            dpop: settings.dpop,
+            proofs: Proofs::default(),
+            introspection: Introspection::default(),
+            revoked: Revoked::default(),
+            verdicts: Verdicts::default(),
+            generation: AtomicU64::new(0),
+        };
+        let authenticator = Self(Arc::new(state));
+        authenticator.read_keys()?;
+        Ok(authenticator)
+    }
+
+    /// Verifies the credentials of a request to this resource. Waits only for an issuer that has to be asked.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn verify(
+        &self,
+        presented: &Presented<'_>,
+        resource: &ProtectedResource,
+        now: UnixSeconds,
+    ) -> Result<Arc<Identity>, AuthRefusal> {
+        let Some(credentials) = presented.credentials else { return self.by_certificate(presented) };
+        let (Credentials::Bearer(token) | Credentials::Dpop { token, .. }) = credentials;
+        let key = Verdicts::key(resource, token);
+        let generation = self.0.generation.load(Ordering::Acquire);
+        let outcome = match self.0.verdicts.get(&key, generation, now) {
+            Some(outcome) => outcome,
+            None => {
+                let outcome = self.judge(token, resource, now).await;
+                self.0.verdicts.keep(key, &outcome, generation, now);
+                outcome
+            }
+        };
+        let good = outcome?;
+        if keys::is_key(token) {
+            self.0.keys.read().used(token, now);
+        }
+        self.check_binding(&good, credentials, presented, resource, now)?;
+        Ok(good.identity)
+    }
+
+    /// A request without other credentials may be let in by its certificate.
+    fn by_certificate(&self, presented: &Presented<'_>) -> Result<Arc<Identity>, AuthRefusal> {
+        let certificate =
+            presented.certificate.filter(|_| self.0.certificates).ok_or(AuthRefusal::Missing)?;
+        let identity = certificate.identity();
+        match self.0.revoked.contains(&identity) {
+            true => Err(AuthRefusal::Invalid(TokenFault::Revoked)),
+            false => Ok(Arc::new(identity)),
+        }
+    }
+
+    /// Verifies a token or key that has no verdict.
+    async fn judge(&self, token: &str, resource: &ProtectedResource, now: UnixSeconds) -> Outcome {
+        let good = if keys::is_key(token) {
+            let keys = Arc::clone(&self.0.keys.read());
+            Good::new(keys.identity(token, now).map_err(AuthRefusal::Invalid)?)
+        } else {
+            match Compact::read(token) {
+                Some(compact) => self.signed(&compact, resource, now).await?,
+                None => self.opaque(token, resource, now).await?,
+            }
+        };
+        match self.0.revoked.contains(&good.identity) {
+            true => Err(AuthRefusal::Invalid(TokenFault::Revoked)),
+            false => Ok(good),
+        }
+    }
+
+    /// A signed token. Its issuer is looked up by what it claims, and only that issuer's keys are tried.
+    async fn signed(&self, compact: &Compact<'_>, resource: &ProtectedResource, now: UnixSeconds) -> Outcome {
+        let claims = Claims::read(&compact.payload).map_err(AuthRefusal::Invalid)?;
+        let issuer =
+            self.0.issuers.iter().find(|issuer| claims.iss.as_deref() == Some(&issuer.settings.issuer));
+        let issuer = issuer.ok_or(AuthRefusal::Invalid(TokenFault::Issuer))?;
+        issuer.check_signature(compact, now).await?;
+        let is_typed =
+            compact.header.typ.as_deref().is_some_and(|typ| typ.to_ascii_lowercase().ends_with("at+jwt"));
+        if !is_typed && claims.is_id_token() {
+            return Err(AuthRefusal::Invalid(TokenFault::Type));
+        }
+        let identity =
+            claims.identity(&issuer.settings, resource, true, now).map_err(AuthRefusal::Invalid)?;
+        Ok(Good { bound: claims.confirmation().cloned().map(Arc::new), ..Good::new(identity) })
+    }
+
+    /// An opaque token. The first issuer that knows it decides.
+    async fn opaque(&self, token: &str, resource: &ProtectedResource, now: UnixSeconds) -> Outcome {
+        let mut refusal = AuthRefusal::Invalid(TokenFault::Unknown);
+        for issuer in self.0.issuers.iter().filter(|issuer| issuer.settings.introspection.is_some()) {
+            let claims = match self.0.introspection.claims(issuer, token, now).await {
+                Ok(claims) => claims,
+                Err(error) => {
+                    refusal = error;
+                    continue;
+                }
+            };
+            let identity =
+                claims.identity(&issuer.settings, resource, false, now).map_err(AuthRefusal::Invalid)?;
+            let bound = claims.confirmation().cloned().map(Arc::new);
+            return Ok(Good { bound, counts_for: INTROSPECTED_FOR, ..Good::new(identity) });
+        }
+        Err(refusal)
+    }
+
+    /// A token that is bound to a key or a certificate is good only with the proof, and a proof is good only for a token
+    /// that is bound.
+    fn check_binding(
+        &self,
+        good: &Good,
+        credentials: Credentials<'_>,
+        presented: &Presented<'_>,
+        resource: &ProtectedResource,
+        now: UnixSeconds,
+    ) -> Result<(), AuthRefusal> {
+        let unproven = Err(AuthRefusal::Invalid(TokenFault::Proof));
+        let nothing = Confirmation::default();
+        let bound = good.bound.as_deref().unwrap_or(&nothing);
+        if !bound.others.is_empty() {
+            return unproven;
+        }
+        if let Some(expected) = &bound.certificate
+            && presented.certificate.map(ClientCertificate::thumbprint) != Some(expected)
+        {
+            return unproven;
+        }
+        match (&bound.jkt, credentials) {
+            (None, Credentials::Bearer(_)) => Ok(()),
+            (Some(key), Credentials::Dpop { token, proof }) if self.0.dpop => {
+                let asked = resource.uri_of(presented.path);
+                let of = ProofOf { token, method: presented.method, uris: [resource.uri(), &asked], key };
+                self.0.proofs.check(proof, &of, now).map_err(AuthRefusal::Invalid)
+            }
+            _ => unproven,
+        }
+    }
+
+    /// Refuses what was issued to this principal until now. Returns when verdicts about it are gone.
+    pub fn revoke(&self, principal: &str, until: UnixSeconds) {
+        self.0.revoked.add(principal, until);
+        self.forget_verdicts();
+    }
+
+    /// Takes a revocation back.
+    pub fn reinstate(&self, principal: &str) {
+        self.0.revoked.remove(principal);
+        self.forget_verdicts();
+    }
+
+    fn forget_verdicts(&self) {
+        self.0.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Does what is due in the background: fetches the keys of issuers before they are too old, and reads the file of static
+    /// keys if it was changed. To be called every second or two.
+    pub async fn refresh(&self, now: UnixSeconds) {
+        self.reread_keys();
+        for issuer in &self.0.issuers {
+            if issuer.refresh(now).await {
+                self.forget_verdicts();
+            }
+        }
+    }
+
+    fn reread_keys(&self) {
+        let Some(file) = &self.0.key_file else { return };
+        if file.changed() == *self.0.keys_changed.lock() {
+            return;
+        }
+        if let Err(error) = self.read_keys() {
+            // The keys at hand go on: a file that is half written must not lock its users out.
+            tracing::warn!(error = &error as &dyn std::error::Error, "could not read the keys again");
+        }
+    }
+
+    /// Reads the file of static keys. If that fails, the keys at hand go on.
+    pub fn read_keys(&self) -> Result<(), ApiKeyFileError> {
+        let Some(file) = &self.0.key_file else { return Ok(()) };
+        let changed = file.changed();
+        *self.0.keys_changed.lock() = changed;
+        let infos = file.list()?;
+        let new = Keys::new(infos, &self.0.keys.read());
+        *self.0.keys.write() = Arc::new(new);
+        self.forget_verdicts();
+        Ok(())
+    }
+
+    /// The static keys, and when each was last used by a request to this process.
+    pub fn keys(&self) -> Vec<(KeyInfo, Option<UnixSeconds>)> {
+        self.0.keys.read().last_uses()
+    }
+
+    /// How the issuers are doing.
+    pub fn issuers(&self) -> Vec<IssuerStatus> {
+        self.0.issuers.iter().map(Issuer::status).collect()
+    }
+
+    /// The URLs of the issuers, for the metadata of a resource.
+    pub fn issuer_urls(&self) -> Vec<String> {
+        self.0.issuers.iter().map(|issuer| issuer.settings.issuer.clone()).collect()
+    }
+
+    /// The algorithms of proofs, for the metadata of a resource. Empty if proofs are not accepted.
+    pub fn proof_algorithms(&self) -> Vec<&'static str> {
+        match self.0.dpop {
+            true => dpop::ALGORITHMS.iter().map(|algorithm| algorithm.as_str()).collect(),
+            false => Vec::new(),
+        }
+    }
+}
+
+fn check_names(issuers: &[IssuerSettings]) -> Result<(), AuthSettingsError> {
+    for (number, issuer) in issuers.iter().enumerate() {
+        let name = &issuer.name;
+        let is_plain =
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        if !is_plain || name == "key" || name == "cert" {
+            return Err(AuthSettingsError::Name(name.clone()));
+        }
+        let others = &issuers[..number];
+        if others.iter().any(|other| other.name == *name || other.issuer == issuer.issuer) {
+            return Err(AuthSettingsError::Twice(name.clone()));
+        }
+    }
+    Ok(())
+}

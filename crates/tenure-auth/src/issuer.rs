@@ -1,0 +1,414 @@
+//! Issuers of tokens: where their keys are, and the keys at hand.
+//!
+//! A request waits for an issuer only if its token names a key that we do not have. That causes at most one fetch per
+//! [`COOLDOWN`] and issuer, however many such tokens come. An issuer that cannot be reached costs nothing as long as its
+//! old keys are not too old.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+
+use crate::fetch::{FetchError, Fetcher, TIMEOUT};
+use crate::jwk::{self, IssuerKey};
+use crate::jws::{Algorithm, Compact, Header};
+use crate::refusal::{AuthRefusal, TokenFault};
+use crate::time::UnixSeconds;
+
+/// The shortest time between two fetches because of unknown keys.
+const COOLDOWN: Duration = Duration::from_secs(30);
+
+/// The same, as long as no keys were fetched at all.
+const FIRST_COOLDOWN: Duration = Duration::from_secs(2);
+
+/// How long keys count if the issuer does not say so, and the bounds of what it may say.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(15 * 60);
+const MIN_LIFETIME: Duration = Duration::from_secs(60);
+const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long old keys are good while the issuer cannot be reached.
+const KEEP_OLD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many unknown key ids are remembered, and for how long.
+const UNKNOWN_IDS: usize = 128;
+const UNKNOWN_FOR: Duration = Duration::from_secs(300);
+
+/// A longer key id is refused.
+const MAX_KEY_ID_BYTES: usize = 256;
+
+/// How an issuer is configured.
+#[derive(Clone, Debug)]
+pub struct IssuerSettings {
+    /// The name that its principals begin with. It has no colon.
+    pub name: String,
+    /// What its tokens have as `iss`, byte for byte.
+    pub issuer: String,
+    /// Where its keys are.
+    pub keys: KeySource,
+    /// The algorithms that its tokens may be signed with.
+    pub algorithms: Vec<Algorithm>,
+    /// Audiences that are accepted beside the URI of the resource.
+    pub audiences: Vec<String>,
+    /// Whether only tokens of the type `at+jwt` are access tokens.
+    pub require_at_jwt: bool,
+    /// A prefix of its scopes that is left out.
+    pub scope_prefix: Option<String>,
+    /// How to ask it about tokens that we cannot read.
+    pub introspection: Option<IntrospectionSettings>,
+}
+
+/// Where the keys of an issuer are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeySource {
+    /// Its metadata says it (RFC 8414, OpenID Connect discovery).
+    Discovery,
+    /// A URL.
+    Url(String),
+    /// A file.
+    File(PathBuf),
+    /// Nowhere: its tokens are opaque.
+    None,
+}
+
+/// How to ask an issuer about opaque tokens (RFC 7662).
+#[derive(Clone)]
+pub struct IntrospectionSettings {
+    /// The URL; without it, the issuer's metadata says it.
+    pub url: Option<String>,
+    /// Our name there.
+    pub client_id: String,
+    /// Our secret there.
+    pub client_secret: String,
+}
+
+/// It would show the secret.
+impl std::fmt::Debug for IntrospectionSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("IntrospectionSettings");
+        shown.field("url", &self.url).field("client_id", &self.client_id).finish_non_exhaustive()
+    }
+}
+
+impl IssuerSettings {
+    /// An issuer with the usual settings.
+    pub fn new(name: &str, issuer: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            issuer: issuer.to_owned(),
+            keys: KeySource::Discovery,
+            algorithms: Algorithm::DEFAULT.to_vec(),
+            audiences: Vec::new(),
+            require_at_jwt: false,
+            scope_prefix: None,
+            introspection: None,
+        }
+    }
+}
+
+/// The keys of an issuer at one time.
+#[derive(Debug, Default)]
+struct KeySet {
+    keys: Vec<IssuerKey>,
+    fetched: Option<UnixSeconds>,
+    lifetime: Duration,
+}
+
+impl KeySet {
+    /// Whether the keys are not too old, even if the issuer could not be reached since.
+    fn is_usable(&self, now: UnixSeconds) -> bool {
+        self.fetched.is_some_and(|fetched| now <= fetched.plus(self.lifetime.max(KEEP_OLD)))
+    }
+}
+
+/// An issuer with its keys at hand.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    pub(crate) settings: IssuerSettings,
+    fetcher: Fetcher,
+    keys: RwLock<Arc<KeySet>>,
+    unknown: Mutex<Vec<(Box<str>, UnixSeconds)>>,
+    /// When the last fetch was tried.
+    tried: Mutex<Option<UnixSeconds>>,
+    one_at_a_time: Semaphore,
+    fetches: AtomicU64,
+    introspection_url: RwLock<Option<String>>,
+}
+
+/// How an issuer is doing, for operators.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IssuerStatus {
+    /// Its configured name.
+    pub name: String,
+    /// How many usable keys it has.
+    pub keys: usize,
+    /// When they were fetched.
+    pub fetched: Option<UnixSeconds>,
+    /// How often they were asked for.
+    pub fetches: u64,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    issuer: String,
+    jwks_uri: Option<String>,
+    introspection_endpoint: Option<String>,
+}
+
+impl Issuer {
+    pub(crate) fn new(settings: IssuerSettings, fetcher: Fetcher) -> Self {
+        let introspection_url = settings.introspection.as_ref().and_then(|settings| settings.url.clone());
+        Self {
+            settings,
+            fetcher,
+            keys: RwLock::default(),
+            unknown: Mutex::default(),
+            tried: Mutex::default(),
+            one_at_a_time: Semaphore::new(1),
+            fetches: AtomicU64::new(0),
+            introspection_url: RwLock::new(introspection_url),
+        }
+    }
+
+    pub(crate) fn status(&self) -> IssuerStatus {
+        let keys = self.keys.read();
+        IssuerStatus {
+            name: self.settings.name.clone(),
+            keys: keys.keys.len(),
+            fetched: keys.fetched,
+            fetches: self.fetches.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Checks the signature of a token that names this issuer.
+    pub(crate) async fn check_signature(
+        &self,
+        token: &Compact<'_>,
+        now: UnixSeconds,
+    ) -> Result<(), AuthRefusal> {
+        let header = &token.header;
+        let algorithm = Algorithm::named(&header.alg).filter(|name| self.settings.algorithms.contains(name));
+        let algorithm = algorithm.ok_or(AuthRefusal::Invalid(TokenFault::Algorithm))?;
+        self.check_type(header)?;
+        let key = match self.find(header, algorithm, now) {
+            Some(key) => key,
+            None => {
+                self.fetch_for(header, now).await?;
+                self.find(header, algorithm, now).ok_or_else(|| self.remember_unknown(header, now))?
+            }
+        };
+        match token.is_signed_by(&key.key, algorithm) {
+            true => Ok(()),
+            false => Err(AuthRefusal::Invalid(TokenFault::Signature)),
+        }
+    }
+
+    fn check_type(&self, header: &Header) -> Result<(), AuthRefusal> {
+        let name = header.typ.as_deref().unwrap_or("JWT");
+        let name = name.strip_prefix("application/").unwrap_or(name);
+        let is_access_token = name.eq_ignore_ascii_case("at+jwt");
+        let is_accepted =
+            is_access_token || !self.settings.require_at_jwt && name.eq_ignore_ascii_case("jwt");
+        match is_accepted
+            && !header.crit
+            && header.kid.as_ref().is_none_or(|kid| kid.len() <= MAX_KEY_ID_BYTES)
+        {
+            true => Ok(()),
+            false => Err(AuthRefusal::Invalid(TokenFault::Type)),
+        }
+    }
+
+    /// The key that a header names. Without a name, the only key that fits.
+    fn find(&self, header: &Header, algorithm: Algorithm, now: UnixSeconds) -> Option<IssuerKey> {
+        let set = Arc::clone(&self.keys.read());
+        if !set.is_usable(now) {
+            return None;
+        }
+        let mut fitting = set.keys.iter().filter(|key| key.is_for(algorithm));
+        match header.kid.as_deref() {
+            Some(kid) => fitting.find(|key| key.id.as_deref() == Some(kid)).cloned(),
+            None => fitting.next().cloned().filter(|_| fitting.next().is_none()),
+        }
+    }
+
+    /// Fetches the keys for a token whose key is unknown, if that is not done too often.
+    async fn fetch_for(&self, header: &Header, now: UnixSeconds) -> Result<(), AuthRefusal> {
+        let kid = header.kid.as_deref().unwrap_or_default();
+        if self.unknown.lock().iter().any(|(known, until)| &**known == kid && now < *until) {
+            return Err(AuthRefusal::Invalid(TokenFault::Key));
+        }
+        let before = self.fetches.load(Ordering::Acquire);
+        // A request that waited here finds the fetch of another request done.
+        let Ok(_permit) = self.one_at_a_time.acquire().await else { return Ok(()) };
+        if self.fetches.load(Ordering::Acquire) != before {
+            return self.check_usable(now);
+        }
+        let cooldown = if self.keys.read().is_usable(now) { COOLDOWN } else { FIRST_COOLDOWN };
+        let is_too_soon = self.tried.lock().is_some_and(|tried| now < tried.plus(cooldown) && tried <= now);
+        if !is_too_soon {
+            self.fetch(now).await;
+        }
+        self.check_usable(now)
+    }
+
+    fn check_usable(&self, now: UnixSeconds) -> Result<(), AuthRefusal> {
+        match self.keys.read().is_usable(now) {
+            true => Ok(()),
+            false => Err(AuthRefusal::Unavailable { retry_after: FIRST_COOLDOWN }),
+        }
+    }
+
+    fn remember_unknown(&self, header: &Header, now: UnixSeconds) -> AuthRefusal {
+        // During the cooldown the issuer was not asked, so the key may well be there.
+        let has_answered = self.keys.read().fetched == Some(now);
+        if has_answered && let Some(kid) = header.kid.as_deref() {
+            let mut unknown = self.unknown.lock();
+            unknown.retain(|(_, until)| now < *until);
+            if unknown.len() == UNKNOWN_IDS {
+                unknown.remove(0);
+            }
+            unknown.push((kid.into(), now.plus(UNKNOWN_FOR)));
+        }
+        AuthRefusal::Invalid(TokenFault::Key)
+    }
+
+    /// Fetches the keys if most of their time is over. Returns whether keys that counted before count no more.
+    pub(crate) async fn refresh(&self, now: UnixSeconds) -> bool {
+        let is_due = {
+            let set = self.keys.read();
+            set.fetched.is_none_or(|fetched| fetched.plus(set.lifetime * 4 / 5) <= now)
+        };
+        if !is_due || self.settings.keys == KeySource::None && self.introspection_url.read().is_some() {
+            return false;
+        }
+        let Ok(_permit) = self.one_at_a_time.acquire().await else { return false };
+        let pause = if self.keys.read().is_usable(now) { MIN_LIFETIME } else { FIRST_COOLDOWN };
+        if self.tried.lock().is_some_and(|tried| now < tried.plus(pause) && tried <= now) {
+            return false;
+        }
+        self.fetch(now).await
+    }
+
+    /// Fetches the keys. A failure leaves those at hand as they are. Returns whether keys that counted before count no more.
+    async fn fetch(&self, now: UnixSeconds) -> bool {
+        *self.tried.lock() = Some(now);
+        self.fetches.fetch_add(1, Ordering::Release);
+        // One bound for metadata and keys together: requests may wait for this.
+        let loaded = tokio::time::timeout(TIMEOUT, self.load()).await;
+        match loaded.unwrap_or(Err(FetchError::Content("did not answer in time"))) {
+            Ok((keys, lifetime)) => {
+                let old = Arc::clone(&self.keys.read());
+                let is_gone = old.keys.iter().any(|key| !keys.contains(key));
+                *self.keys.write() = Arc::new(KeySet { keys, fetched: Some(now), lifetime });
+                self.unknown.lock().clear();
+                is_gone
+            }
+            Err(error) => {
+                let issuer = &self.settings.name;
+                tracing::warn!(
+                    issuer,
+                    error = &error as &dyn std::error::Error,
+                    "could not get the issuer's keys"
+                );
+                false
+            }
+        }
+    }
+
+    async fn load(&self) -> Result<(Vec<IssuerKey>, Duration), FetchError> {
+        let (body, max_age) = match &self.settings.keys {
+            KeySource::File(path) => (tokio::fs::read(path).await.map_err(FetchError::File)?, None),
+            KeySource::Url(url) => {
+                let fetched = self.fetcher.get(url).await?;
+                (fetched.body, fetched.max_age)
+            }
+            KeySource::Discovery => {
+                let metadata = self.discover().await?;
+                let url = metadata.jwks_uri.ok_or(FetchError::Content("its metadata has no jwks_uri"))?;
+                let fetched = self.fetcher.get(&url).await?;
+                (fetched.body, fetched.max_age)
+            }
+            KeySource::None => {
+                self.discover().await?;
+                return Ok((Vec::new(), MAX_LIFETIME));
+            }
+        };
+        let keys = jwk::read_set(&body).ok_or(FetchError::Content("its key set cannot be read"))?;
+        if keys.is_empty() {
+            return Err(FetchError::Content("its key set has no key that can be used"));
+        }
+        Ok((keys, max_age.unwrap_or(DEFAULT_LIFETIME).clamp(MIN_LIFETIME, MAX_LIFETIME)))
+    }
+
+    /// The issuer's metadata, at the three places where servers have it.
+    async fn discover(&self) -> Result<Metadata, FetchError> {
+        let mut failure = FetchError::Content("its URL cannot be read");
+        for url in metadata_urls(&self.settings.issuer) {
+            let metadata = match self.fetcher.get(&url).await {
+                Ok(fetched) => serde_json::from_slice::<Metadata>(&fetched.body),
+                Err(error) => {
+                    failure = error;
+                    continue;
+                }
+            };
+            let Ok(metadata) = metadata else {
+                failure = FetchError::Content("its metadata cannot be read");
+                continue;
+            };
+            if metadata.issuer != self.settings.issuer {
+                return Err(FetchError::Content("its metadata names another issuer"));
+            }
+            if self.settings.introspection.as_ref().is_some_and(|settings| settings.url.is_none()) {
+                self.introspection_url.write().clone_from(&metadata.introspection_endpoint);
+            }
+            return Ok(metadata);
+        }
+        Err(failure)
+    }
+
+    pub(crate) fn introspection_url(&self) -> Option<String> {
+        self.introspection_url.read().clone()
+    }
+
+    pub(crate) fn fetcher(&self) -> &Fetcher {
+        &self.fetcher
+    }
+}
+
+/// Where the metadata of an issuer can be.
+fn metadata_urls(issuer: &str) -> Vec<String> {
+    let issuer = issuer.strip_suffix('/').unwrap_or(issuer);
+    let Some(scheme) = issuer.find("://") else { return Vec::new() };
+    let path = issuer[scheme + 3..].find('/').map_or(issuer.len(), |at| scheme + 3 + at);
+    let (origin, path) = issuer.split_at(path);
+    let mut urls = vec![
+        format!("{origin}/.well-known/oauth-authorization-server{path}"),
+        format!("{origin}/.well-known/openid-configuration{path}"),
+    ];
+    if !path.is_empty() {
+        urls.push(format!("{issuer}/.well-known/openid-configuration"));
+    }
+    urls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_looked_for_where_servers_have_it() {
+        assert_eq!(
+            metadata_urls("https://id.example/t1/"),
+            [
+                "https://id.example/.well-known/oauth-authorization-server/t1",
+                "https://id.example/.well-known/openid-configuration/t1",
+                "https://id.example/t1/.well-known/openid-configuration",
+            ]
+        );
+        assert_eq!(metadata_urls("https://id.example").len(), 2);
+        assert_eq!(metadata_urls("nonsense"), [""; 0]);
+    }
+}

@@ -1,0 +1,72 @@
+//! Static keys: a secret of 256 bits, of which a file keeps the hash.
+//!
+//! A key needs no slow hash, since nobody can guess 256 bits. The file is TOML, so that people can read it; it is written
+//! as a whole and put in place by a rename.
+
+mod file;
+mod secret;
+
+pub use file::{ApiKeyFile, ApiKeyFileError, KeyInfo, NewKey};
+pub use secret::KeySecret;
+pub(crate) use secret::is_key;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::identity::{CredentialKind, Identity};
+use crate::refusal::TokenFault;
+use crate::time::UnixSeconds;
+
+/// All keys of a file, by their hashes.
+#[derive(Debug, Default)]
+pub(crate) struct Keys(HashMap<[u8; 32], Arc<Key>>);
+
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) info: KeyInfo,
+    last_used: AtomicU64,
+}
+
+impl Keys {
+    /// Keys of a file. Those that were there before keep the time of their last use.
+    pub(crate) fn new(infos: Vec<KeyInfo>, before: &Self) -> Self {
+        let key = |info: KeyInfo| {
+            let used = before.0.get(&info.sha256).map_or(0, |key| key.last_used.load(Ordering::Relaxed));
+            (info.sha256, Arc::new(Key { info, last_used: AtomicU64::new(used) }))
+        };
+        Self(infos.into_iter().map(key).collect())
+    }
+
+    /// The identity of the bearer of this secret. Whether it is a key is looked up by its hash, so that the time it takes
+    /// tells nothing about any key.
+    pub(crate) fn identity(&self, secret: &str, now: UnixSeconds) -> Result<Identity, TokenFault> {
+        let hash = secret::hash(secret).ok_or(TokenFault::Unknown)?;
+        let key = self.0.get(&hash).ok_or(TokenFault::Unknown)?;
+        if key.info.expires <= now {
+            return Err(TokenFault::Expired);
+        }
+        Ok(Identity {
+            scopes: key.info.scopes.clone(),
+            expires: key.info.expires,
+            issued: Some(key.info.created),
+            ..Identity::new("key", &key.info.name, CredentialKind::Key)
+        })
+    }
+
+    /// Notes that a key was used.
+    pub(crate) fn used(&self, secret: &str, now: UnixSeconds) {
+        if let Some(key) = secret::hash(secret).and_then(|hash| self.0.get(&hash)) {
+            key.last_used.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// When each key was last used, by its name and the beginning of its hash.
+    pub(crate) fn last_uses(&self) -> Vec<(KeyInfo, Option<UnixSeconds>)> {
+        let use_of = |key: &Arc<Key>| {
+            let used = key.last_used.load(Ordering::Relaxed);
+            (key.info.clone(), (used > 0).then_some(UnixSeconds(used)))
+        };
+        self.0.values().map(use_of).collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! The credentials that a request presents, read from its headers.
+//!
+//! Nothing here is verified. A request that presents two credentials, or one in its query, is refused: a server and a proxy
+//! in front of it could disagree which one counts.
+
+use std::fmt;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, Uri};
+
+use crate::certificate::ClientCertificate;
+use crate::refusal::AuthRefusal;
+
+/// A longer header is refused unread.
+const MAX_HEADER_BYTES: usize = 8 << 10;
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const DPOP: HeaderName = HeaderName::from_static("dpop");
+
+/// The credentials of one request, and what a proof of possession is bound to.
+#[derive(Clone)]
+pub struct Presented<'a> {
+    pub(crate) credentials: Option<Credentials<'a>>,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) certificate: Option<&'a ClientCertificate>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Credentials<'a> {
+    /// A token or key whose bearer is believed.
+    Bearer(&'a str),
+    /// A token that is bound to a key, with the proof that the client has the key.
+    Dpop { token: &'a str, proof: &'a str },
+}
+
+impl<'a> Presented<'a> {
+    /// Reads the credentials of a request to this URI with this method.
+    pub fn read(headers: &'a HeaderMap, uri: &'a Uri, method: &'a str) -> Result<Self, AuthRefusal> {
+        if uri.query().is_some_and(has_token) {
+            return Err(AuthRefusal::Malformed("a token does not belong into the query"));
+        }
+        let authorization = only(headers, &AUTHORIZATION)?;
+        let key = only(headers, &API_KEY)?;
+        let credentials = match (authorization, key) {
+            (Some(_), Some(_)) => return Err(AuthRefusal::Malformed("two credentials")),
+            (Some(value), None) => from_authorization(value, headers)?,
+            (None, Some(key)) => Some(Credentials::Bearer(key)),
+            (None, None) => None,
+        };
+        Ok(Self { credentials, method, path: uri.path(), certificate: None })
+    }
+
+    /// Adds the certificate that the connection's client has proven to own.
+    #[must_use]
+    pub fn with_certificate(mut self, certificate: Option<&'a ClientCertificate>) -> Self {
+        self.certificate = certificate;
+        self
+    }
+
+    /// Whether the request presents any credentials.
+    pub fn is_empty(&self) -> bool {
+        self.credentials.is_none() && self.certificate.is_none()
+    }
+}
+
+/// It would show the credentials.
+impl fmt::Debug for Presented<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.credentials {
+            None => "nothing",
+            Some(Credentials::Bearer(_)) => "bearer",
+            Some(Credentials::Dpop { .. }) => "dpop",
+        };
+        f.debug_struct("Presented").field("credentials", &kind).finish_non_exhaustive()
+    }
+}
+
+/// The one value of a header.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, AuthRefusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(AuthRefusal::Malformed("two credentials"));
+    }
+    if value.len() > MAX_HEADER_BYTES {
+        return Err(AuthRefusal::Malformed("the credentials are too long"));
+    }
+    let value =
+        value.to_str().map_err(|_| AuthRefusal::Malformed("the credentials are not printable ASCII"))?;
+    Ok(Some(value.trim()))
+}
+
+/// Another scheme is no credentials for us: the challenge tells the client which scheme to use.
+fn from_authorization<'a>(
+    value: &'a str,
+    headers: &'a HeaderMap,
+) -> Result<Option<Credentials<'a>>, AuthRefusal> {
+    let Some((scheme, token)) = value.split_once(' ') else {
+        return match value.eq_ignore_ascii_case("bearer") || value.eq_ignore_ascii_case("dpop") {
+            true => Err(AuthRefusal::Malformed("the token is missing")),
+            false => Ok(None),
+        };
+    };
+    let token = token.trim_start();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        check_token(token)?;
+        return Ok(Some(Credentials::Bearer(token)));
+    }
+    if scheme.eq_ignore_ascii_case("dpop") {
+        check_token(token)?;
+        let proof = only(headers, &DPOP)?.ok_or(AuthRefusal::Malformed("the DPoP proof is missing"))?;
+        return Ok(Some(Credentials::Dpop { token, proof }));
+    }
+    Ok(None)
+}
+
+/// The characters of `b64token` in RFC 6750. A comma, for example, would come of two headers that a proxy joined.
+fn check_token(token: &str) -> Result<(), AuthRefusal> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    match !token.is_empty() && token.bytes().all(is_allowed) {
+        true => Ok(()),
+        false => Err(AuthRefusal::Malformed("the token has characters that no token has")),
+    }
+}
+
+fn has_token(query: &str) -> bool {
+    query.split('&').any(|pair| {
+        let name = pair.split('=').next().unwrap_or_default();
+        name.eq_ignore_ascii_case("access_token") || name.eq_ignore_ascii_case("api_key")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(headers: &[(&'static str, &str)], uri: &str) -> Result<Option<String>, AuthRefusal> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        let uri = uri.parse().unwrap();
+        let presented = Presented::read(&map, &uri, "POST")?;
+        Ok(presented.credentials.map(|credentials| match credentials {
+            Credentials::Bearer(token) => format!("bearer {token}"),
+            Credentials::Dpop { token, proof } => format!("dpop {token} {proof}"),
+        }))
+    }
+
+    #[test]
+    fn credentials_are_read_from_one_place() {
+        let long = format!("Bearer {}", "a".repeat(9 << 10));
+        type Row<'a> = (&'a [(&'static str, &'a str)], &'a str, Result<Option<&'a str>, &'a str>);
+        let rows: &[Row<'_>] = &[
+            (&[], "/mcp", Ok(None)),
+            (&[("authorization", "Bearer abc")], "/mcp", Ok(Some("bearer abc"))),
+            (&[("authorization", "bEARER   abc== ")], "/mcp", Ok(Some("bearer abc=="))),
+            (&[("x-api-key", "tnr_1")], "/mcp?x=1", Ok(Some("bearer tnr_1"))),
+            (&[("authorization", "DPoP abc"), ("dpop", "p.r.f")], "/mcp", Ok(Some("dpop abc p.r.f"))),
+            (&[("authorization", "Basic dTpw")], "/mcp", Ok(None)),
+            (&[("authorization", "nonsense")], "/mcp", Ok(None)),
+            (&[("authorization", "Bearer")], "/mcp", Err("missing")),
+            (&[("authorization", "Bearer  ")], "/mcp", Err("missing")),
+            (&[("authorization", "DPoP abc")], "/mcp", Err("proof is missing")),
+            (&[("authorization", "Bearer a"), ("authorization", "Bearer a")], "/mcp", Err("two")),
+            (&[("authorization", "Bearer a"), ("x-api-key", "b")], "/mcp", Err("two")),
+            (&[("x-api-key", "a"), ("x-api-key", "b")], "/mcp", Err("two")),
+            (&[("authorization", "DPoP a"), ("dpop", "1"), ("dpop", "2")], "/mcp", Err("two")),
+            (&[("authorization", "Bearer a, Bearer b")], "/mcp", Err("characters")),
+            (&[("authorization", "Bearer \u{e9}")], "/mcp", Err("ASCII")),
+            (&[("authorization", &long)], "/mcp", Err("too long")),
+            (&[], "/mcp?access_token=a", Err("query")),
+            (&[("authorization", "Bearer a")], "/mcp?x&Access_Token=", Err("query")),
+        ];
+        for (headers, uri, expected) in rows {
+            match (read(headers, uri), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), *expected, "{headers:?}"),
+                (Err(AuthRefusal::Malformed(said)), Err(expected)) => {
+                    assert!(said.contains(expected), "{said}")
+                }
+                (found, _) => panic!("{headers:?}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_presented_is_not_shown() {
+        let mut headers = HeaderMap::new();
+        headers.insert("authorization", "Bearer secret".parse().unwrap());
+        let uri = Uri::from_static("/mcp");
+        let shown = format!("{:?}", Presented::read(&headers, &uri, "GET").unwrap());
+        assert!(shown.contains("bearer") && !shown.contains("secret"), "{shown}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Static keys in front of a running authenticator.
+
+use std::fs;
+
+use tenure_auth::keys::{ApiKeyFile, NewKey};
+use tenure_auth::scope::ScopeSet;
+use tenure_auth::{AuthSettings, AuthSettingsError, Authenticator, CredentialKind, UnixSeconds};
+
+use crate::world::{NOW, World, reason};
+
+#[tokio::test]
+async fn a_key_is_let_in_until_it_is_revoked_or_expires() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = ApiKeyFile::at(folder.path().join("keys.toml"));
+    let scopes = ScopeSet::parse("files:read").unwrap();
+    let until = UnixSeconds(NOW.0 + 1000);
+    let new = |name: &str| NewKey { name: name.to_owned(), ..NewKey::default() };
+    let ci = file.add(NewKey { scopes, expires: Some(until), ..new("ci") }, NOW).unwrap();
+    let world = World::with(|settings, _| settings.keys = Some(file.clone())).await;
+
+    let identity = world.bearer(ci.expose()).await.unwrap();
+    assert_eq!((identity.principal(), identity.kind()), ("key:ci", CredentialKind::Key));
+    assert_eq!(identity.scopes().to_string(), "files:read");
+    let by_header = [("x-api-key", ci.expose().to_owned())];
+    assert!(world.ask(&by_header, None, &world.endpoint, NOW).await.is_ok());
+    assert_eq!(world.auth.keys()[0].1, Some(NOW), "its last use is known");
+
+    assert_eq!(reason(world.bearer_at(ci.expose(), until).await), "expired");
+    let mut typo = ci.expose().to_owned();
+    typo.pop();
+    assert_eq!(reason(world.bearer(&typo).await), "unknown");
+
+    // Another process makes a key and revokes the first; the next look at the file takes that over.
+    let ops = file.add(new("ops"), NOW).unwrap();
+    assert_eq!(reason(world.bearer(ops.expose()).await), "unknown");
+    file.revoke("ci").unwrap();
+    world.auth.read_keys().unwrap();
+    assert!(world.bearer(ops.expose()).await.is_ok(), "though it was refused a moment ago");
+    assert_eq!(reason(world.bearer(ci.expose()).await), "unknown");
+}
+
+#[tokio::test]
+async fn a_broken_file_leaves_the_keys_at_hand_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = ApiKeyFile::at(folder.path().join("keys.toml"));
+    let key = file.add(NewKey { name: "ci".to_owned(), ..NewKey::default() }, NOW).unwrap();
+    let world = World::with(|settings, _| settings.keys = Some(file.clone())).await;
+    fs::write(file.path(), "[[key]]\nname = ").unwrap();
+    world.auth.refresh(NOW).await;
+    assert!(world.bearer(key.expose()).await.is_ok());
+    let settings = AuthSettings { keys: Some(file), ..AuthSettings::default() };
+    let refused = Authenticator::new(settings, reqwest::Client::builder());
+    assert!(matches!(refused, Err(AuthSettingsError::Keys(_))), "but nothing starts with it");
+}

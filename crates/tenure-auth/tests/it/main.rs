@@ -1,0 +1,10 @@
+//! An authenticator in front of real issuers on loopback ports, with a clock that tests turn.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod binding;
+mod issuers;
+mod keys;
+mod opaque;
+mod tokens;
+mod world;
