@@ -26,7 +26,7 @@ NEEDS = [
         slots=0,
         limit=HOUR,
     ),
-    Leg(name="tests", shows="the Rust tests, built", run=["tests/legs/rust-tests --build"], turn="cargo", slots=0, limit=HOUR),
+    Leg(name="tests", shows="the Rust tests, built", run=["nice tests/legs/rust-tests --build"], turn="cargo", slots=0, limit=HOUR),
     Leg(name="clients", shows="the SDKs and the conformance suite", run=["tests/clients/install {clients}"], slots=0, limit=HOUR),
     Leg(
         name="fast-agent",
