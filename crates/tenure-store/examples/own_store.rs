@@ -120,7 +120,7 @@ impl Tables {
 
     fn release(&mut self, session: SessionKey, epoch: Epoch) -> Result<(), StoreError> {
         match self.owners.get_mut(&session) {
-            Some((owner, current)) if *current == epoch => *owner = None,
+            Some((owner @ Some(_), current)) if *current == epoch => *owner = None,
             _ => return Err(StoreError::Fenced),
         }
         Ok(())

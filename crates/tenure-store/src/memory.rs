@@ -40,6 +40,8 @@ struct Shard {
     owners: HashMap<SessionKey, (Option<NodeId>, Epoch), RandomState>,
     /// Versions only grow, also across a delete, so all records of a shard share one counter.
     last_version: u64,
+    /// Epochs only grow, also after a session is dropped: a node that owned it before must stay fenced.
+    last_epoch: u64,
 }
 
 /// The events of one session.
@@ -187,7 +189,8 @@ impl Memory {
         if current != expected {
             return Err(StoreError::Fenced);
         }
-        let epoch = Epoch(current.map_or(1, |epoch| epoch.0 + 1));
+        shard.last_epoch += 1;
+        let epoch = Epoch(shard.last_epoch);
         shard.owners.insert(session, (Some(node), epoch));
         Ok(epoch)
     }
@@ -379,7 +382,7 @@ impl Store for Memory {
     fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
         let mut shard = self.shard(&session).lock();
         let outcome = match shard.owners.get_mut(&session) {
-            Some((owner, current)) if *current == epoch => {
+            Some((owner @ Some(_), current)) if *current == epoch => {
                 *owner = None;
                 Ok(())
             }

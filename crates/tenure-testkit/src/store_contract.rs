@@ -182,6 +182,8 @@ async fn clause_7_claim_fences(store: SharedStore) {
     assert_eq!(store.release(session, first).await, Err(StoreError::Fenced));
     store.release(session, second).await.expect("releases");
     assert_eq!(store.owner(session).await, Ok(None));
+    assert_eq!(store.release(session, second).await, Err(StoreError::Fenced), "it was given back before");
+    assert_eq!(store.release(key(), second).await, Err(StoreError::Fenced), "a session without an owner");
     assert_eq!(store.append(session, second, vec![event(0, "x")]).await, Err(StoreError::Fenced));
     let third = store.claim(session, one, Some(second)).await.expect("third");
     assert!(third > second, "an epoch is never used again");
@@ -273,6 +275,10 @@ async fn clause_12_drop_session_forgets_only_it(store: SharedStore) {
     assert_eq!(store.append(session, epoch, vec![event(0, "late")]).await, Err(StoreError::Fenced));
     assert!(store.get(RecordKey::session(session)).await.expect("get").is_some(), "the record stays");
     assert_eq!(bodies(&store, other, 0, Position::START).await, ["a"]);
+    assert_eq!(store.claim(session, NodeId::random(), Some(epoch)).await, Err(StoreError::Fenced));
+    let again = store.claim(session, NodeId::random(), None).await.expect("a first claim");
+    assert!(again > epoch, "an epoch is never used again");
+    assert_eq!(store.append(session, epoch, vec![event(0, "late")]).await, Err(StoreError::Fenced));
 }
 
 async fn clause_13_a_note_stands_until_its_stream_ends(store: SharedStore) {

@@ -306,7 +306,8 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///    is never listed with its new version. It removes nothing; `get` still returns such a record.
 /// 6. `list(after, limit)` walks all records of a space in key order without repeats.
 /// 7. `claim` with the current epoch (or `None` if the session was never claimed) makes a higher epoch;
-///    with any other epoch it is `Fenced`.
+///    with any other epoch it is `Fenced`. `release` gives a session back once; with an epoch that owns
+///    nothing it is `Fenced`.
 /// 8. `append` with an epoch other than the current one is `Fenced` and changes nothing.
 /// 9. `append` is atomic and assigns growing positions, in the order of the batch, unique in the
 ///    session.
@@ -315,8 +316,9 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 ///     returns the position up to which the stream was trimmed.
 /// 11. `trim` forgets the oldest events of the session first, whatever their stream, until all bounds
 ///     of [`Keep`] hold.
-/// 12. `drop_session` forgets all events and the ownership of the session, and nothing else. A read beside it
-///     returns the events after `after` or the first of them, without a gap.
+/// 12. `drop_session` forgets all events and the ownership of the session, and nothing else: a later first
+///     `claim` makes a higher epoch than any before. A read beside it returns the events after `after` or the
+///     first of them, without a gap.
 /// 13. An entry with [`EntryPlace::Note`] is kept beside its stream until an entry with [`EntryPlace::End`] is appended
 ///     to the stream: `survey` shows it, `read` does not yield it, `trim` does not remove it, a later note replaces it.
 /// 14. `survey` returns every stream that is open or has events, with the position of its last event, and a number

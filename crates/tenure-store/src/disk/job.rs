@@ -130,6 +130,8 @@ pub(super) enum Signal {
 pub(super) struct WriterProgress {
     /// The number of the last batch that was committed.
     pub(super) batch: AtomicU64,
+    /// Bytes that were written since the store was opened.
+    pub(super) written: AtomicU64,
     /// Keys that were removed since the store was opened.
     pub(super) removed: AtomicU64,
     /// The writer is inside the engine's commit.
@@ -147,6 +149,7 @@ impl WriterProgress {
         Self {
             failed,
             batch: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             committing: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),

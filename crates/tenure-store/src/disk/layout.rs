@@ -6,6 +6,7 @@
 //! earlier version can be opened if later versions only added to its layout; see [`FORMAT`].
 
 use bytes::Bytes;
+use fjall::config::PartitioningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions};
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
@@ -42,7 +43,13 @@ pub(super) struct Keyspaces {
 
 impl Keyspaces {
     pub(super) fn open(database: Database) -> Result<Self, fjall::Error> {
-        let keyspace = |name: &str| database.keyspace(name, KeyspaceCreateOptions::default);
+        // A merge keeps the last key of every block until it writes the index, and the key holds the whole block in memory.
+        // With one index per table those are all blocks of a table of 64 MiB, which repetitive events make much larger before
+        // they are compressed. With parts of 4 KiB it is some fifty blocks. An existing keyspace keeps its own policy.
+        let options = || {
+            KeyspaceCreateOptions::default().index_block_partitioning_policy(PartitioningPolicy::all(true))
+        };
+        let keyspace = |name: &str| database.keyspace(name, options);
         let [meta, records, deadlines, owners, events, notes] = NAMES.map(keyspace);
         Ok(Self {
             meta: meta?,

@@ -163,7 +163,15 @@ impl Room {
             return Ok(());
         }
         self.look();
-        if fits() { Ok(()) } else { Err(StoreError::Full) }
+        if fits() {
+            return Ok(());
+        }
+        if growth == Growth::Grows {
+            // More than the reserve may be free, but less than the write needs. It counts as full all the same: only a
+            // full store is reported, and tidied up.
+            self.set_full(true);
+        }
+        Err(StoreError::Full)
     }
 
     fn look(&self) {
@@ -186,8 +194,12 @@ impl Room {
         let was = self.full.load(Ordering::Acquire);
         // Hysteresis: a full store needs a little more than the reserve before it counts as not full.
         let enough = if was { reserve + self.base / 8 } else { reserve };
-        let is = free < enough;
-        self.full.store(is, Ordering::Release);
+        self.set_full(free < enough);
+    }
+
+    fn set_full(&self, is: bool) {
+        let was = self.full.swap(is, Ordering::AcqRel);
+        let (free, reserve) = (self.free.load(Ordering::Acquire), self.reserve());
         match (was, is) {
             (false, true) => tracing::warn!(free, reserve, "the disk is full: the store refuses to grow"),
             (true, false) => tracing::info!(free, reserve, "the disk has room again"),
@@ -205,6 +217,20 @@ pub(super) fn space(folder: &Path) -> std::io::Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_refuses_to_grow_counts_as_full() {
+        let room = Room::new(&std::env::temp_dir(), Some(8)).expect("a folder");
+        assert_eq!(room.admit(1, Growth::Grows), Ok(()));
+        assert_eq!(room.full(), None);
+        // Far more than the reserve is free.
+        assert_eq!(room.admit(1 << 60, Growth::Stays), Err(StoreError::Full));
+        assert_eq!(room.full(), None, "it could grow");
+        assert_eq!(room.admit(1 << 60, Growth::Grows), Err(StoreError::Full));
+        assert!(room.full().is_some());
+        room.look();
+        assert_eq!(room.full(), None, "there is room for others");
+    }
 
     #[test]
     fn looking_from_two_threads_loses_no_count() {

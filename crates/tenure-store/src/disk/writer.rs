@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fjall::{AbstractTree, OwnedWriteBatch as WriteBatch, PersistMode, Snapshot};
@@ -30,7 +31,20 @@ const MAX_BYTES: u64 = 8 << 20;
 
 /// Bytes that a keyspace may have in memory before they are written into a table. The engine does that by itself too,
 /// but only when its threads have time: until then its memory grows, and after a kill all of it is read again.
-pub(super) const MEMORY_BYTES: u64 = 32 << 20;
+///
+/// Four times as much can be in memory: the table that is written to, one that waits, one on its way to the disk, and the
+/// last one that came there, which the engine keeps until it begins the next.
+pub(super) const MEMORY_BYTES: u64 = 16 << 20;
+
+/// The most tables of a keyspace on their way to the disk when another one is begun. The engine itself allows four, and
+/// then sleeps for 100 ms at a time.
+pub(super) const MAX_SEALED: usize = 1;
+
+/// The pause between two looks whether they have come there.
+const SEALED_LOOK: Duration = Duration::from_millis(1);
+
+/// The most looks. A disk that takes longer than this for a table gets the engine's own bound.
+const SEALED_LOOKS: u32 = 5000;
 
 /// The writer checks the memory of the keyspaces after this many bytes.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -220,6 +234,7 @@ impl StoreWriter {
             match outcome {
                 Ok(()) => {
                     self.progress.batch.store(number, Ordering::Release);
+                    self.progress.written.fetch_add(bytes, Ordering::AcqRel);
                     self.empty_memory(bytes);
                 }
                 Err(error) => {
@@ -245,8 +260,8 @@ impl StoreWriter {
         }
     }
 
-    /// Makes the engine write the memory of large keyspaces into tables. The engine blocks this call if too many tables
-    /// are being written already.
+    /// Makes the engine write the memory of large keyspaces into tables. Waits while too many tables are on their way to the
+    /// disk already, and callers wait with it.
     fn empty_memory(&mut self, written: u64) {
         self.unseen += written;
         if self.unseen < LOOK_BYTES {
@@ -257,6 +272,16 @@ impl StoreWriter {
             if keyspace.tree.active_memtable().size() < MEMORY_BYTES {
                 continue;
             }
+            // A failed engine writes no more tables; the keeper notices that, and the writer has to refuse then.
+            let is_behind = || keyspace.sealed_memtable_count() > MAX_SEALED && !self.progress.is_poisoned();
+            for _ in 0..SEALED_LOOKS {
+                if !is_behind() {
+                    break;
+                }
+                std::thread::sleep(SEALED_LOOK);
+            }
+            // This also lets the engine drop what only old versions of its trees hold: tables in memory that are on the
+            // disk by now, and files that were merged.
             if let Err(error) = keyspace.rotate_memtable() {
                 // The keeper notices this failure of the engine.
                 tracing::warn!(%error, "could not begin to write a table");

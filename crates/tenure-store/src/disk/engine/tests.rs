@@ -9,7 +9,7 @@ use tenure_session::port::store::{EntryPlace, NewEvent, Store};
 
 use crate::disk::raw::journal::{self, Part};
 use crate::disk::raw::numbered;
-use crate::disk::writer::MEMORY_BYTES;
+use crate::disk::writer::{MAX_SEALED, MEMORY_BYTES};
 use crate::disk::{Disk, Sync};
 
 /// Bytes that batches may add to memory between two looks at its size.
@@ -39,17 +39,36 @@ async fn a_kill_leaves_no_more_to_read_than_there_is_in_journals_and_no_large_ta
     let epoch = store.claim(session, NodeId::random(), None).await.unwrap();
     // Like a server that sends the same text over and over.
     let body = Bytes::from(vec![b'a'; 256 << 10]);
-    let mut most = 0;
+    let (mut most, mut most_sealed) = (0, 0);
     for _ in 0..480 {
         let (stream, at) = (StreamId::new(0), Time(1_000));
         let event = NewEvent { stream, body: body.clone(), place: EntryPlace::Middle, at };
         store.append(session, epoch, vec![event]).await.unwrap();
-        let in_memory = |engine: &super::Engine| engine.keyspaces.events.tree.active_memtable().size();
-        most = most.max(store.cell().with(in_memory).unwrap());
+        let (in_memory, sealed) = store
+            .cell()
+            .with(|engine| {
+                let events = &engine.keyspaces.events;
+                (events.tree.active_memtable().size(), events.sealed_memtable_count())
+            })
+            .unwrap();
+        (most, most_sealed) = (most.max(in_memory), most_sealed.max(sealed));
     }
     assert!(most <= MEMORY_BYTES + SLACK_BYTES, "{most} bytes were in memory at once");
+    assert!(most_sealed <= MAX_SEALED + 1, "{most_sealed} tables were on their way to the disk");
     let (packed, unpacked) = journals(&folder.path().join("data"));
     assert!(unpacked <= packed, "{packed} bytes of journals become {unpacked}");
+}
+
+#[test]
+fn a_merge_holds_a_part_of_a_table_in_memory_and_not_all_of_it() {
+    let folder = TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let keyspaces = store.cell().with(|engine| std::sync::Arc::clone(&engine.keyspaces)).unwrap();
+    for keyspace in keyspaces.all() {
+        // A merge holds every block until it writes the index, or the part of the index, that names it.
+        let in_parts = &keyspace.config.index_block_partitioning_policy;
+        assert!(in_parts.iter().all(|is_in_parts| *is_in_parts), "{} at some level", keyspace.name());
+    }
 }
 
 #[test]
