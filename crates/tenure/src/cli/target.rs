@@ -17,6 +17,17 @@ pub(super) enum Target {
     Command { program: String, args: Vec<String> },
 }
 
+/// The server of a command that takes no other words.
+#[derive(Args, Debug)]
+pub(super) struct ServerArgs {
+    /// The server's URL; left out if a command follows `--`.
+    #[arg(value_name = "URL")]
+    pub(super) words: Vec<String>,
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+}
+
 /// Where sessions are kept, and for whom.
 #[derive(Args, Debug)]
 pub(super) struct JarArgs {
@@ -55,8 +66,8 @@ impl Target {
     }
 
     /// The server, for commands that take no other words.
-    pub(super) fn alone(words: &[String], command: &[String]) -> Result<Self, Failure> {
-        match Self::split(words, command)? {
+    pub(super) fn alone(args: &ServerArgs) -> Result<Self, Failure> {
+        match Self::split(&args.words, &args.command)? {
             (target, []) => Ok(target),
             (_, [word, ..]) => Err(Failure::new(format!("`{word}` is one word too many"))
                 .hint("name one server, and nothing else")),
