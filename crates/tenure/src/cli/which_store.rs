@@ -112,7 +112,7 @@ impl StoreArgs {
         match wire::open(&url, config.store_key_file.as_ref()).await? {
             Access::Open(store) => {
                 // The kinds of the configured server, as far as they are known: only the demo has kinds.
-                let kinds = if config.child.command.is_empty() { wire::demo_kinds() } else { Vec::new() };
+                let kinds = if servers::are_named(&config) { Vec::new() } else { wire::demo_kinds() };
                 let data = DataOperator::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
                 Ok(Operations::Here(Operator::offline(store, config.limits, data)))
             }
