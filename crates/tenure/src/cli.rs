@@ -255,7 +255,7 @@ impl BehindArgs {
     fn command(&self) -> Result<Vec<String>, Failure> {
         match &self.upstream {
             Some(url) if !self.command.is_empty() => {
-                let url = target::shown_url(url);
+                let url = crate::url_text::marked(url);
                 Err(Failure::new(format!("two servers: `--upstream {url}`, and a command after `--`"))
                     .hint("leave out one of them; several servers stand in a file, each as a `[[backend]]`"))
             }

@@ -62,6 +62,7 @@ mod failure;
 mod foreign;
 mod descriptors;
 mod times;
+mod url_text;
 
 pub use failure::Failure;
 pub use node::{MountedNode, Node, NodeBuilder, StdioNode};

@@ -9,6 +9,7 @@ use tenure_client::{Jar, JarServer};
 
 use super::Failure;
 use crate::operator::now;
+use crate::url_text;
 
 /// A server, as it was typed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,7 +90,7 @@ impl Target {
     /// A command line with this server, for hints.
     pub(super) fn typed(&self, before: &str, after: &str) -> String {
         let words = match self {
-            Self::Url(url) => vec![before.to_owned(), shown_url(url), after.to_owned()],
+            Self::Url(url) => vec![before.to_owned(), url_text::marked(url), after.to_owned()],
             Self::Command { .. } => vec![before.to_owned(), after.to_owned(), format!("-- {self}")],
         };
         words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -99,7 +100,7 @@ impl Target {
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Url(url) => f.write_str(&shown_url(url)),
+            Self::Url(url) => f.write_str(&url_text::marked(url)),
             Self::Command { program, args } => {
                 f.write_str(program)?;
                 args.iter().try_for_each(|arg| write!(f, " {arg}"))
@@ -144,22 +145,6 @@ fn is_url(word: &str) -> bool {
     word.starts_with("http://") || word.starts_with("https://")
 }
 
-/// A URL without the parts that may be secret: the user with the password, and the query.
-pub(super) fn shown_url(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let authority = match authority.rsplit_once('@') {
-        Some((_, host)) => format!("…@{host}"),
-        None => authority.to_owned(),
-    };
-    let path = match path.split_once('?') {
-        Some((path, _)) => format!("{path}?…"),
-        None => path.to_owned(),
-    };
-    format!("{scheme}://{authority}{path}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,18 +181,5 @@ mod tests {
             hint: leave out the URL, or the `--` and what follows
         "]]
         .assert_eq(&Target::split(&words("http://localhost/mcp echo"), &words("a")).unwrap_err().to_string());
-    }
-
-    #[test]
-    fn a_url_is_shown_without_its_secrets() {
-        for (url, shown) in [
-            ("http://localhost:8484/mcp", "http://localhost:8484/mcp"),
-            ("https://me:geheim@example.com/mcp", "https://…@example.com/mcp"),
-            ("https://example.com/mcp?key=geheim", "https://example.com/mcp?…"),
-            ("https://a:b@c@example.com?key=geheim", "https://…@example.com?…"),
-            ("https://example.com/@me", "https://example.com/@me"),
-        ] {
-            assert_eq!(shown_url(url), shown);
-        }
     }
 }

@@ -10,12 +10,13 @@ use time::format_description::well_known::Rfc3339;
 use super::short_id;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::table::{Cell, known, left, table};
-use crate::cli::target::{JarArgs, moment, shown_url};
+use crate::cli::target::{JarArgs, moment};
 use crate::cli::words::short;
 use crate::cli::{Failure, note, say};
 use crate::foreign::plain;
 use crate::operator::now;
 use crate::times::{ago, until};
+use crate::url_text;
 
 /// Letters of a reason that are shown.
 const REASON: usize = 40;
@@ -189,7 +190,7 @@ fn target(record: &JarRecord, sight: Sight) -> String {
     };
     let key = key.unwrap_or(&record.key);
     match (key.strip_prefix("url:"), sight) {
-        (Some(url), Sight::Safe) => shown_url(url),
+        (Some(url), Sight::Safe) => url_text::marked(url),
         (Some(url), Sight::Secrets) => url.to_owned(),
         (None, _) => key.strip_prefix("cmd:").unwrap_or(key).to_owned(),
     }
