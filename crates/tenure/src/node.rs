@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::control::{Control, HandOver};
 use crate::failure::Failure;
 use crate::stopping::ControlEnd;
-use crate::wire::OpenedStore;
+use crate::wire::{OpenedStore, Runtimes};
 
 /// A server with its sessions and its own socket, running until it is stopped.
 #[derive(Debug)]
@@ -94,11 +94,7 @@ impl Deref for Node {
 /// A server without a socket, running until it is stopped: its service is mounted in the server of an embedder.
 #[derive(Debug)]
 pub struct MountedNode {
-    sessions: Sessions,
-    exchanges: Exchanges,
-    states: States,
-    store: OpenedStore,
-    budget: Budget,
+    runtimes: Runtimes,
     router: Router,
     stages: Stages,
     tasks: TaskTracker,
@@ -123,27 +119,27 @@ impl MountedNode {
 
     /// The sessions.
     pub fn sessions(&self) -> &Sessions {
-        &self.sessions
+        &self.runtimes.sessions
     }
 
     /// The requests without a session.
     pub fn exchanges(&self) -> &Exchanges {
-        &self.exchanges
+        &self.runtimes.exchanges
     }
 
     /// The data sessions.
     pub fn states(&self) -> &States {
-        &self.states
+        &self.runtimes.states
     }
 
     /// Counts what clients make the process hold.
     pub fn budget(&self) -> &Budget {
-        &self.budget
+        &self.runtimes.budget
     }
 
     /// The store.
     pub fn store(&self) -> &OpenedStore {
-        &self.store
+        &self.runtimes.store
     }
 
     /// Stops: takes no new sessions, finishes within the grace period the requests that the next process could not go

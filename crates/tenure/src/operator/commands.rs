@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_layers::data::KindOfState;
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
@@ -27,7 +28,7 @@ use super::saved::Saved;
 use super::usage::{self, UsageRow};
 use super::view::{Detail, LoopView, Page, SessionRow};
 use crate::failure::Failure;
-use crate::wire::{self, BackedUp, ByteProgress, OpenedStore};
+use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
 
 /// Rows in one page, at most.
 pub(super) const PAGE: usize = 500;
@@ -79,15 +80,11 @@ impl Operator {
     }
 
     /// For a running server.
-    pub(crate) fn online(store: OpenedStore, sessions: Sessions, data: DataOperator) -> Self {
+    pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
+        let Runtimes { sessions, exchanges, states, store, .. } = server.clone();
         let limits = sessions.limits().clone();
-        Self { sessions: Some(sessions), ..Self::offline(store, limits, data) }
-    }
-
-    /// Adds the server's requests without a session.
-    pub(crate) fn with_exchanges(mut self, exchanges: Exchanges) -> Self {
-        self.exchanges = Some(exchanges);
-        self
+        let (sessions, exchanges) = (Some(sessions), Some(exchanges));
+        Self { sessions, exchanges, ..Self::offline(store, limits, DataOperator::online(states, kinds)) }
     }
 
     /// Adds the counts of what clients make the server hold.
