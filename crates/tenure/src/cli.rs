@@ -42,8 +42,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, LogConfig, LogFormat, Sources};
+use crate::escape::painted;
 use crate::failure::Failure;
-use crate::foreign::painted;
 
 /// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
 #[derive(Parser, Debug)]

@@ -26,7 +26,7 @@ pub use stdio::StdioNode;
 use crate::config::Config;
 use crate::control::{Control, HandOver};
 use crate::failure::Failure;
-use crate::stopping::ControlEnd;
+use crate::shutdown::ControlEnd;
 use crate::wire::{OpenedStore, Runtimes};
 
 /// A server with its sessions and its own socket, running until it is stopped.

@@ -11,7 +11,7 @@ use super::table::{Cell, Column, known, left, right};
 use super::which_store::{Absent, StoreArgs};
 use super::{Failure, block_on, note};
 use crate::operator::{CallList, CallRow, CallState, CallWait, LONG, now};
-use crate::times::span;
+use crate::time_text::span;
 
 #[derive(Args, Debug)]
 pub(super) struct CallsArgs {

@@ -19,8 +19,8 @@ use super::Failure;
 use super::listener::{CallListener, Logs};
 use super::target::{JarArgs, Target};
 use crate::config::{parse_duration, write_duration};
+use crate::escape::plain;
 use crate::failure::tidy;
-use crate::foreign::plain;
 
 /// How long closing the connection may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);

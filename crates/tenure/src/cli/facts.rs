@@ -3,7 +3,7 @@
 //! Most texts come from clients and servers, so control characters are escaped here.
 
 use super::paint::{Paint, Tone};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// The lines about one thing.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::table::{Cell, Column, known, left};
 use super::target::{ServerArgs, Target};
 use super::words::about;
 use super::{Failure, note, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 70;

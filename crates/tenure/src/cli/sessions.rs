@@ -21,7 +21,7 @@ use super::which_store::{Absent, StoreArgs};
 use super::{Failure, block_on, note, say};
 use crate::config::parse_duration;
 use crate::operator::{SessionRow, now};
-use crate::times::span;
+use crate::time_text::span;
 
 #[derive(Subcommand, Debug)]
 pub(super) enum SessionsCommand {

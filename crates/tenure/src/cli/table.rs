@@ -1,7 +1,7 @@
 //! A table on a terminal: columns as wide as their longest field, without counting colour codes.
 
 use super::paint::{Paint, Tone};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// One field of a table.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::table::{Cell, Column, left};
 use super::target::Target;
 use super::words::about;
 use super::{Failure, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 90;

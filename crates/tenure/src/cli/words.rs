@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// A count with the singular or the plural.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {

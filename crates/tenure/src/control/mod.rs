@@ -7,7 +7,7 @@
 //!
 //! Read in this order: `server` (the socket), `routes` (the requests), `lines` (answers that take a while), `client`
 //! (the command's side), `operations` (each request and its answer), `take_over` (both sides when a process replaces
-//! another), `passing` (sockets that are passed between the two), `memory` (servers without a disk store).
+//! another), `pass_sockets` (sockets that are passed between the two), `memory` (servers without a disk store).
 
 mod server;
 mod routes;
@@ -15,7 +15,7 @@ mod lines;
 mod client;
 mod operations;
 mod take_over;
-mod passing;
+mod pass_sockets;
 mod memory;
 
 use std::path::{Path, PathBuf};

@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::control::{self, Control, HandOver};
 use crate::failure::Failure;
 use crate::operator::Operator;
+use crate::shutdown::{self, ControlEnd};
 use crate::socket::{AfterUs, Socket};
-use crate::stopping::{self, ControlEnd};
 use crate::wire::{self, Assembled, OpenedStore, Program, Served};
 
 /// The parts of a node. The configuration decides every part that is not added here.
@@ -162,7 +162,7 @@ impl MountedNode {
         control: ControlEnd,
         socket: Option<(HandOver, AfterUs)>,
     ) -> impl Future<Output = ()> + use<> {
-        stopping::wind_down(stopping::NodeParts {
+        shutdown::wind_down(shutdown::NodeParts {
             runtimes: self.runtimes.clone(),
             stages: self.stages.clone(),
             control,

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
 use crate::operator::Operator;
-use crate::stopping::ControlEnd;
+use crate::shutdown::ControlEnd;
 use crate::wire::{self, Assembled, OpenedStore, Program, Runtimes, Served};
 
 /// A process with one client, over a pair of byte streams.

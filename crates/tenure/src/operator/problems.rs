@@ -10,7 +10,7 @@ use tenure_session::record::EndCause;
 use tenure_session::session::Phase;
 
 use super::view::{CallView, Detail, ShownState};
-use crate::times::span;
+use crate::time_text::span;
 
 /// A request without progress for this long looks stuck.
 pub(crate) const LONG: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use crate::cli::connect::{ClientArgs, ServerConnection, close, session_failure};
 use crate::cli::target::{JarArgs, Target, moment};
 use crate::cli::words::sessions;
 use crate::cli::{Failure, note, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// The reason in the jar for sessions that were put aside.
 const CLEARED: &str = "cleared";

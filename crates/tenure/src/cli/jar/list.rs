@@ -13,9 +13,9 @@ use crate::cli::table::{Cell, known, left, table};
 use crate::cli::target::{JarArgs, moment};
 use crate::cli::words::short;
 use crate::cli::{Failure, note, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 use crate::operator::now;
-use crate::times::{ago, until};
+use crate::time_text::{ago, until};
 use crate::url_text;
 
 /// Letters of a reason that are shown.

@@ -17,7 +17,7 @@ use crate::cli::rows::{print_json, resolve, resolve_all, revoke, unknown};
 use crate::cli::which_store::{Absent, StoreArgs};
 use crate::cli::{Failure, note, say};
 use crate::operator::{DataRow, Show, now};
-use crate::times::{date, until};
+use crate::time_text::{date, until};
 
 #[derive(Subcommand, Debug)]
 pub(in crate::cli) enum DataSessionsCommand {

@@ -17,9 +17,9 @@ use crate::cli::table::{Cell, Column, known, left, right};
 use crate::cli::which_store::{Absent, StoreArgs};
 use crate::cli::{Failure, note, words};
 use crate::control::Operations;
-use crate::foreign;
+use crate::escape;
 use crate::operator::{LONG, LoopView, Page, Prefix, Revoked, SessionRow, ShownState, now, parse_key};
-use crate::times::{ago, short};
+use crate::time_text::{ago, short};
 
 /// Letters of a client's name that are shown.
 const CLIENT: usize = 24;
@@ -112,7 +112,7 @@ impl Listed for SessionRow {
 
     fn columns(now: Time) -> Vec<Column<'static, Self>> {
         let client =
-            |row: &Self| row.client.as_deref().map(|name| words::short(&foreign::plain(name), CLIENT));
+            |row: &Self| row.client.as_deref().map(|name| words::short(&escape::plain(name), CLIENT));
         vec![
             left("SESSION", |row: &Self| Cell::new(&row.label).tone(Tone::Title)),
             left("CLIENT", move |row| known(client(row))),

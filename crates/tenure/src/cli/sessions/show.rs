@@ -8,7 +8,7 @@ use crate::cli::facts::Facts;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::rows::{ANONYMOUS, Listed};
 use crate::operator::{CallView, Detail, Party, ShownState, StreamView};
-use crate::times::{ago, date, span, until};
+use crate::time_text::{ago, date, span, until};
 
 /// The session for people.
 pub(super) fn text(detail: &Detail, now: Time, paint: Paint) -> String {

@@ -17,7 +17,7 @@ use crate::cli::rows::{each_page, resolve_all};
 use crate::cli::which_store::{Absent, StoreArgs};
 use crate::cli::{Failure, note, words};
 use crate::control::Operations;
-use crate::foreign;
+use crate::escape;
 use crate::operator::{MAX_LINE_BYTES, Saved, SessionRow, now, parse_key};
 
 #[derive(Args, Debug)]
@@ -52,7 +52,7 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
     let Some(file) = &args.output else {
         let out = std::io::stdout();
         if out.is_terminal() {
-            write(&store, &keys, &mut foreign::HarmlessLines(out), |_| {}).await?;
+            write(&store, &keys, &mut escape::HarmlessLines(out), |_| {}).await?;
         } else {
             write(&store, &keys, &mut out.lock(), |_| {}).await?;
         }

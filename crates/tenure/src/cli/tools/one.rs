@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::schema;
 use crate::cli::table::{Cell, left, table};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 pub(super) fn render(tool: &Value, paint: Paint) -> String {
     let text = |key: &str| tool[key].as_str().map(str::trim).filter(|text| !text.is_empty());

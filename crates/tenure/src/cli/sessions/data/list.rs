@@ -16,9 +16,9 @@ use crate::cli::table::{Cell, Column, known, left, right};
 use crate::cli::which_store::{Absent, StoreArgs};
 use crate::cli::{Failure, words};
 use crate::control::Operations;
-use crate::foreign;
+use crate::escape;
 use crate::operator::{DataName, DataRow, DataState, Page, Revoked, parse_key, parse_secret};
-use crate::times::{ago, until};
+use crate::time_text::{ago, until};
 
 /// Letters of a label that are shown.
 const LABEL: usize = 32;
@@ -86,8 +86,7 @@ impl Listed for DataRow {
     }
 
     fn columns(now: Time) -> Vec<Column<'static, Self>> {
-        let label =
-            |row: &Self| row.label.as_deref().map(|label| words::short(&foreign::plain(label), LABEL));
+        let label = |row: &Self| row.label.as_deref().map(|label| words::short(&escape::plain(label), LABEL));
         let expires = move |row: &Self| match row.state {
             DataState::Active => Some(row.expires.map_or("never".to_owned(), |at| until(at, now))),
             DataState::Expired | DataState::Ended | DataState::Unreadable => None,

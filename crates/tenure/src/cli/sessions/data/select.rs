@@ -7,7 +7,7 @@ use crate::cli::facts::Facts;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::rows::ANONYMOUS;
 use crate::operator::NamedData;
-use crate::times::{date, until};
+use crate::time_text::{date, until};
 
 /// The names for people.
 pub(super) fn text(named: &NamedData, now: Time, paint: Paint) -> String {

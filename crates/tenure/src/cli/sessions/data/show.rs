@@ -9,7 +9,7 @@ use crate::cli::facts::Facts;
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::rows::{ANONYMOUS, Listed};
 use crate::operator::{Contents, DataDetail, DataState};
-use crate::times::{ago, date, span, until};
+use crate::time_text::{ago, date, span, until};
 
 /// Bytes on a line of hex.
 const HEX_LINE: usize = 32;
