@@ -7,20 +7,17 @@ mod signals;
 
 // Operators: sessions and stores.
 mod sessions;
-mod list;
-mod show;
-mod moving;
-mod data;
 mod calls;
 mod usage;
 mod store;
 mod report;
-mod reach;
+mod rows;
+mod which_store;
 
 // Clients: calls to a server.
 mod call;
 mod tools;
-mod read;
+mod resources;
 mod prompts;
 mod jar;
 mod target;
@@ -30,6 +27,7 @@ mod ask;
 mod schema;
 
 // How texts look.
+mod facts;
 mod mistyped;
 mod paint;
 mod progress;
@@ -44,8 +42,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::config::{Config, LogConfig, LogFormat, Sources};
+use crate::escape::painted;
 use crate::failure::Failure;
-use crate::foreign::painted;
 
 /// Keeps MCP sessions: durable, resumable and safe, in front of any MCP server.
 #[derive(Parser, Debug)]
@@ -118,7 +116,7 @@ enum Command {
         tenure resources http://127.0.0.1:8484/mcp\n  \
         tenure resources --json -- npx -y @modelcontextprotocol/server-everything | jq -r .uri"
     )]
-    Resources(read::ResourcesArgs),
+    Resources(resources::ResourcesArgs),
     /// Read a resource of a server.
     #[command(
         override_usage = "tenure read [OPTIONS] <URL> <URI>\n       tenure read [OPTIONS] <URI> -- <COMMAND>...",
@@ -127,7 +125,7 @@ enum Command {
         tenure read http://127.0.0.1:8484/mcp demo://about\n  \
         tenure read http://127.0.0.1:8484/mcp demo://about >about.txt"
     )]
-    Read(read::ReadArgs),
+    Read(resources::ReadArgs),
     /// List the prompts of a server, or get one.
     #[command(
         override_usage = "tenure prompts [OPTIONS] <URL> [PROMPT [ARGUMENTS]...]\n       \
@@ -257,7 +255,7 @@ impl BehindArgs {
     fn command(&self) -> Result<Vec<String>, Failure> {
         match &self.upstream {
             Some(url) if !self.command.is_empty() => {
-                let url = target::shown_url(url);
+                let url = crate::url_text::marked(url);
                 Err(Failure::new(format!("two servers: `--upstream {url}`, and a command after `--`"))
                     .hint("leave out one of them; several servers stand in a file, each as a `[[backend]]`"))
             }
@@ -428,8 +426,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Stdio(args) => stdio::run(&args.config()?)?,
         Command::Call(args) => return call::run(&args),
         Command::Tools(args) => tools::run(&args)?,
-        Command::Resources(args) => read::list(&args)?,
-        Command::Read(args) => read::read(&args)?,
+        Command::Resources(args) => resources::list(&args)?,
+        Command::Read(args) => resources::read(&args)?,
         Command::Prompts(args) => prompts::run(&args)?,
         Command::Jar(command) => jar::run(command)?,
         Command::Sessions(command) => sessions::run(command)?,

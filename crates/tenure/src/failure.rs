@@ -18,13 +18,13 @@ pub struct Failure {
 
 impl Failure {
     /// Something failed. A lower-case fragment without a full stop.
-    pub fn new(what: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { what: what.into(), causes: Vec::new(), hint: None }
     }
 
     /// Adds the cause, with its own causes.
     #[must_use]
-    pub fn caused_by(mut self, cause: impl std::error::Error) -> Self {
+    pub(crate) fn caused_by(mut self, cause: impl std::error::Error) -> Self {
         self.causes.push(tidy(&cause));
         let mut next = cause.source();
         while let Some(cause) = next {
@@ -50,7 +50,7 @@ impl Failure {
 
     /// Sets the hint: what to do about it.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

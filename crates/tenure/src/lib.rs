@@ -3,6 +3,23 @@
 //! [`Node::start`] runs a whole server in this process, [`StdioNode::start`] one with a single client. The command
 //! `tenure` adds a command line, which an embedder leaves out (`default-features = false`).
 //!
+//! ```
+//! use tenure::Node;
+//! use tenure::config::Config;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let config = Config {
+//!     listen: "127.0.0.1:0".parse().unwrap(), // any free port
+//!     store: "memory:".to_owned(),            // `disk:PATH` keeps sessions when the process ends
+//!     ..Config::default()
+//! };
+//! let node = Node::start(&config).await?; // in front of the demo server, because the configuration names none
+//! println!("clients connect to {}", node.url());
+//! node.stop().await;
+//! # Ok::<(), tenure::Failure>(())
+//! # }).unwrap();
+//! ```
+//!
 //! # Inside your own server
 //!
 //! A [`NodeBuilder`] makes a node from a configuration and from your own parts: an MCP server, the state that its tools
@@ -51,7 +68,7 @@ pub mod config;
 mod node;
 mod wire;
 mod socket;
-mod stopping;
+mod shutdown;
 mod control;
 mod operator;
 mod servers;
@@ -59,9 +76,10 @@ mod stores;
 pub mod demo;
 pub mod logs;
 mod failure;
-mod foreign;
+mod escape;
 mod descriptors;
-mod times;
+mod time_text;
+mod url_text;
 
 pub use failure::Failure;
 pub use node::{MountedNode, Node, NodeBuilder, StdioNode};

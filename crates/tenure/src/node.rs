@@ -8,13 +8,12 @@ mod stdio;
 mod store;
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
-use tenure_layers::data::KindOfState;
 use tenure_session::backend::Backend;
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
-use tenure_session::port::store::Store;
 use tenure_session::session::Sessions;
 use tenure_session::state::States;
 use tenure_transport::http::{Endpoint, Router};
@@ -27,8 +26,8 @@ pub use stdio::StdioNode;
 use crate::config::Config;
 use crate::control::{Control, HandOver};
 use crate::failure::Failure;
-use crate::stopping::ControlEnd;
-use crate::wire::OpenedStore;
+use crate::shutdown::ControlEnd;
+use crate::wire::{OpenedStore, Runtimes};
 
 /// A server with its sessions and its own socket, running until it is stopped.
 #[derive(Debug)]
@@ -61,30 +60,6 @@ impl Node {
         Self::builder(config).with_backend(backend).start().await
     }
 
-    /// Starts a server in front of this backend, whose tools work on these kinds of state.
-    ///
-    /// # Errors
-    /// When the store, TLS or the address cannot be set up.
-    pub async fn with_kinds(
-        config: &Config,
-        backend: Arc<dyn Backend>,
-        kinds: Vec<KindOfState>,
-    ) -> Result<Self, Failure> {
-        Self::builder(config).with_backend(backend).with_kinds(kinds).start().await
-    }
-
-    /// Starts a server in front of this backend. It keeps its sessions in this store.
-    ///
-    /// # Errors
-    /// When TLS or the address cannot be set up, or the store is out of order.
-    pub async fn with_store(
-        config: &Config,
-        backend: Arc<dyn Backend>,
-        store: Arc<dyn Store>,
-    ) -> Result<Self, Failure> {
-        Self::builder(config).with_backend(backend).with_store(store).start().await
-    }
-
     /// The MCP endpoint.
     pub fn url(&self) -> String {
         format!("{}://{}/mcp", self.scheme, self.address)
@@ -93,36 +68,6 @@ impl Node {
     /// The address that was bound.
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// See [`MountedNode::service`].
-    pub fn service(&self) -> Router {
-        self.running.service()
-    }
-
-    /// The sessions.
-    pub fn sessions(&self) -> &Sessions {
-        self.running.sessions()
-    }
-
-    /// The requests without a session.
-    pub fn exchanges(&self) -> &Exchanges {
-        self.running.exchanges()
-    }
-
-    /// The data sessions.
-    pub fn states(&self) -> &States {
-        self.running.states()
-    }
-
-    /// Counts what clients make the process hold.
-    pub fn budget(&self) -> &Budget {
-        self.running.budget()
-    }
-
-    /// The store.
-    pub fn store(&self) -> &OpenedStore {
-        self.running.store()
     }
 
     /// Waits until another process asks to take over. Then the caller has to stop this node.
@@ -137,14 +82,19 @@ impl Node {
     }
 }
 
+/// The parts of the node: its service, its sessions, its store.
+impl Deref for Node {
+    type Target = MountedNode;
+
+    fn deref(&self) -> &MountedNode {
+        &self.running
+    }
+}
+
 /// A server without a socket, running until it is stopped: its service is mounted in the server of an embedder.
 #[derive(Debug)]
 pub struct MountedNode {
-    sessions: Sessions,
-    exchanges: Exchanges,
-    states: States,
-    store: OpenedStore,
-    budget: Budget,
+    runtimes: Runtimes,
     router: Router,
     stages: Stages,
     tasks: TaskTracker,
@@ -169,27 +119,27 @@ impl MountedNode {
 
     /// The sessions.
     pub fn sessions(&self) -> &Sessions {
-        &self.sessions
+        &self.runtimes.sessions
     }
 
     /// The requests without a session.
     pub fn exchanges(&self) -> &Exchanges {
-        &self.exchanges
+        &self.runtimes.exchanges
     }
 
     /// The data sessions.
     pub fn states(&self) -> &States {
-        &self.states
+        &self.runtimes.states
     }
 
     /// Counts what clients make the process hold.
     pub fn budget(&self) -> &Budget {
-        &self.budget
+        &self.runtimes.budget
     }
 
     /// The store.
     pub fn store(&self) -> &OpenedStore {
-        &self.store
+        &self.runtimes.store
     }
 
     /// Stops: takes no new sessions, finishes within the grace period the requests that the next process could not go

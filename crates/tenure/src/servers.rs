@@ -1,6 +1,6 @@
 //! Fingerprints of the servers behind, which tell one server from another.
 //!
-//! In: the configuration. Out: the fingerprints that sessions keep. A fingerprint leaves versions out (`foo@1.2` is
+//! In: the configuration. Out: the fingerprints that sessions keep, and a word for a server. A fingerprint leaves versions out (`foo@1.2` is
 //! `foo`), so that a newer version is the same server. It leaves out environment variables and headers, because they
 //! hold secrets, and keeps only a hash of everything else, because people write secrets into arguments too.
 
@@ -9,7 +9,8 @@ use std::path::Path;
 use tenure_session::Route;
 use tenure_session::fingerprint::{Fingerprint, Fingerprints};
 
-use crate::config::{ChildConfig, Config, UpstreamConfig, public_part};
+use crate::config::{ChildConfig, Config, UpstreamConfig};
+use crate::url_text::public_part;
 
 /// The fingerprints of the configured servers, by endpoint.
 pub(crate) fn fingerprints(config: &Config) -> Fingerprints {
@@ -58,8 +59,29 @@ fn one(child: &ChildConfig, upstream: &UpstreamConfig) -> Option<Fingerprint> {
     Some(Fingerprint::of(file_name(program), parts))
 }
 
+/// Programs that run another one, which is the server.
+const RUNNERS: [&str; 16] = [
+    "npx", "bunx", "pnpm", "yarn", "npm", "node", "bun", "deno", "uvx", "uv", "pipx", "python", "python3",
+    "docker", "podman", "env",
+];
+
+/// Words of such a program that come before the server's name.
+const VERBS: [&str; 6] = ["run", "exec", "dlx", "tool", "x", "start"];
+
+/// The word of a command that a person would use as the server's name.
+pub(crate) fn title(command: &[String]) -> String {
+    let words = unversioned(command);
+    let program = words.first().map(|program| file_name(program)).unwrap_or_default();
+    if !RUNNERS.contains(&program.as_str()) {
+        return program;
+    }
+    let rest = words.iter().skip(1).filter(|word| !word.starts_with('-') && !word.contains('='));
+    let found = rest.map(|word| file_name(word)).find(|word| !VERBS.contains(&word.as_str()));
+    found.unwrap_or(program)
+}
+
 /// A command without the versions in its words.
-pub(crate) fn unversioned(command: &[String]) -> Vec<String> {
+fn unversioned(command: &[String]) -> Vec<String> {
     let runs_images =
         command.first().is_some_and(|program| ["docker", "podman"].contains(&file_name(program).as_str()));
     let one = |word: &String| {
@@ -101,25 +123,31 @@ fn names_file(word: &str, is_program: bool) -> bool {
         || word.starts_with("../")
 }
 
-pub(crate) fn file_name(word: &str) -> String {
+fn file_name(word: &str) -> String {
     Path::new(word).file_name().map_or_else(|| word.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) mod examples {
+    use crate::config::{ChildConfig, Config, UpstreamConfig};
 
-    fn running(words: &str) -> Config {
+    pub(crate) fn running(words: &str) -> Config {
         let command = words.split(' ').map(str::to_owned).collect();
         Config { child: ChildConfig { command, ..ChildConfig::default() }, ..Config::default() }
     }
 
-    fn at(url: &str) -> Config {
+    pub(crate) fn at(url: &str) -> Config {
         Config {
             upstream: UpstreamConfig { url: Some(url.to_owned()), ..UpstreamConfig::default() },
             ..Config::default()
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::examples::{at, running};
+    use super::*;
 
     fn digest(config: &Config) -> String {
         let fingerprints = fingerprints(config);

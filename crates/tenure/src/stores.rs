@@ -12,6 +12,7 @@ use tenure_session::fingerprint::Fingerprint;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::servers;
+use crate::url_text;
 
 /// A store in one of the user's own folders.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -116,38 +117,11 @@ fn folder_name(config: &Config) -> String {
         };
     }
     let title = match (&config.upstream.url, &config.child.command[..]) {
-        (Some(url), _) => host(url).to_owned(),
+        (Some(url), _) => url_text::host(url).to_owned(),
         (None, []) => return "demo".to_owned(),
-        (None, command) => title(command),
+        (None, command) => servers::title(command),
     };
     format!("{}-{}", tidy(&title), fingerprint.short())
-}
-
-/// Programs that run another one, which is the server.
-const RUNNERS: [&str; 16] = [
-    "npx", "bunx", "pnpm", "yarn", "npm", "node", "bun", "deno", "uvx", "uv", "pipx", "python", "python3",
-    "docker", "podman", "env",
-];
-
-/// Words of such a program that come before the server's name.
-const VERBS: [&str; 6] = ["run", "exec", "dlx", "tool", "x", "start"];
-
-/// The word of a command that a person would use as the server's name.
-fn title(command: &[String]) -> String {
-    let words = servers::unversioned(command);
-    let program = words.first().map(|program| servers::file_name(program)).unwrap_or_default();
-    if !RUNNERS.contains(&program.as_str()) {
-        return program;
-    }
-    let rest = words.iter().skip(1).filter(|word| !word.starts_with('-') && !word.contains('='));
-    let found = rest.map(|word| servers::file_name(word)).find(|word| !VERBS.contains(&word.as_str()));
-    found.unwrap_or(program)
-}
-
-fn host(url: &str) -> &str {
-    let (_, rest) = url.split_once("://").unwrap_or(("", url));
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    host.rsplit_once('@').map_or(host, |(_, host)| host)
 }
 
 /// A title with only the characters that file names may have on every system. Short, because the path of a socket in
@@ -167,19 +141,8 @@ fn tidy(title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Behind, ChildConfig, UpstreamConfig};
-
-    fn running(words: &str) -> Config {
-        let command = words.split(' ').map(str::to_owned).collect();
-        Config { child: ChildConfig { command, ..ChildConfig::default() }, ..Config::default() }
-    }
-
-    fn at(url: &str) -> Config {
-        Config {
-            upstream: UpstreamConfig { url: Some(url.to_owned()), ..UpstreamConfig::default() },
-            ..Config::default()
-        }
-    }
+    use crate::config::{Behind, UpstreamConfig};
+    use crate::servers::examples::{at, running};
 
     /// The name without its hash.
     fn title_of(config: &Config) -> String {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, watch};
 
 use super::{note, schema};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// Asks the user. Clones share the terminal, so that two questions do not mix.
 #[derive(Clone, Debug)]

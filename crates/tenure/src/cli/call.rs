@@ -14,11 +14,11 @@ use tenure_client::{Create, DataSessionId, Era, Jar, SessionOptions};
 use self::answer::PrintedPart;
 pub(super) use self::answer::{for_stdout, part};
 use self::arguments::Given;
-use super::connect::{ConnectArgs, ServerConnection, block_on, close, session_failure, unanswered};
+use super::connect::{ClientArgs, ServerConnection, block_on, close, session_failure, unanswered};
 use super::jar::short_id;
 use super::listener::CallListener;
 use super::signals::Signals;
-use super::target::{JarArgs, Target};
+use super::target::Target;
 use super::{Failure, note};
 
 /// The exit status by which shells report an interrupted program.
@@ -30,9 +30,6 @@ pub(super) struct CallArgs {
     /// `-` for standard input, or any number of `key=value`, of the type that the tool asks for, and `key:=json`.
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
     /// Print the structured content as JSON, or the list of contents if the tool gives none.
     #[arg(long, conflicts_with = "raw")]
     json: bool,
@@ -49,13 +46,11 @@ pub(super) struct CallArgs {
     #[arg(long)]
     no_session: bool,
     #[command(flatten)]
-    jar: JarArgs,
-    #[command(flatten)]
-    connect: ConnectArgs,
+    client: ClientArgs,
 }
 
 pub(super) fn run(args: &CallArgs) -> Result<ExitCode, Failure> {
-    let (target, words) = Target::split(&args.words, &args.command)?;
+    let (target, words) = args.client.split(&args.words)?;
     let Some((tool, given)) = words.split_first() else {
         let list = target.typed("tenure tools", "");
         return Err(Failure::new("no tool to call").hint(format!("`{list}` lists the tools")));
@@ -75,9 +70,13 @@ impl CallCommand<'_> {
     async fn run(self) -> Result<ExitCode, Failure> {
         let args = self.args;
         let mut signals = Signals::listen()?;
-        let listener = args.connect.listener();
-        let connecting =
-            args.connect.connect(&self.target, args.jar.principal(), listener.clone(), self.options()?);
+        let listener = args.client.connect.listener();
+        let connecting = args.client.connect.connect(
+            &self.target,
+            args.client.jar.principal(),
+            listener.clone(),
+            self.options()?,
+        );
         let connection = tokio::select! {
             connection = connecting => connection?,
             _ = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
@@ -105,7 +104,7 @@ impl CallCommand<'_> {
         if args.no_session {
             return Ok(SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) });
         }
-        let options = SessionOptions::new(args.jar.open()?);
+        let options = SessionOptions::new(args.client.jar.open()?);
         // The user has chosen the session, so the client must not create another.
         let create = if args.new || args.session.is_some() { Create::Never } else { options.create };
         Ok(SessionOptions { create, ..options })
@@ -115,10 +114,10 @@ impl CallCommand<'_> {
         self.choose_session(connection).await?;
         let arguments = self.typed_arguments(connection).await?;
         let params = CallToolRequestParams::new(self.tool.to_owned()).with_arguments(arguments);
-        let options = self.args.connect.call_options(listener);
+        let options = self.args.client.connect.call_options(listener);
         let answer = connection.request(CallToolRequest::new(params), &options).await;
         let result = answer.map_err(|error| self.explain(&error))?;
-        if self.args.connect.is_verbose()
+        if self.args.client.connect.is_verbose()
             && let Some(session) = connection.sessions().current()
         {
             note(&format!("session {}", short_id(session.id.reveal())));
@@ -135,7 +134,7 @@ impl CallCommand<'_> {
             return Ok(self.arguments.clone().into_object());
         }
         let listed =
-            self.args.connect.within("`tools/list`", &self.target, connection.list_all_tools()).await;
+            self.args.client.connect.within("`tools/list`", &self.target, connection.list_all_tools()).await;
         let tools = listed.unwrap_or_else(|failure| {
             // The call itself will show what is wrong with the server.
             tracing::debug!(%failure, "no list of tools, so arguments are texts");
@@ -164,15 +163,19 @@ impl CallCommand<'_> {
     /// The id in the jar that begins with this text. Otherwise the text is a whole id that is not in the jar.
     fn known_id(&self, named: &str) -> Result<DataSessionId, Failure> {
         let args = self.args;
-        let book =
-            args.jar.open()?.read().map_err(|error| Failure::new("cannot use the jar").caused_by(error))?;
-        let key = self.target.server(args.jar.principal()).key();
+        let book = args
+            .client
+            .jar
+            .open()?
+            .read()
+            .map_err(|error| Failure::new("cannot use the jar").caused_by(error))?;
+        let key = self.target.server(args.client.jar.principal()).key();
         let found = super::jar::find(&book, key.as_deref(), named)?;
         Ok(found.map_or_else(|| DataSessionId::new(named), |(_, kept)| kept.cookie.id().clone()))
     }
 
     fn explain(&self, error: &ServiceError) -> Failure {
-        let failure = unanswered(error, &format!("`{}`", self.tool), &self.target, &self.args.connect);
+        let failure = unanswered(error, &format!("`{}`", self.tool), &self.target, &self.args.client.connect);
         let ServiceError::McpError(error) = error else { return failure };
         let reason = error.data.as_ref().and_then(|data| data.get("reason")).and_then(Value::as_str);
         // Without a transport session, the reasons begin with `data_session_`.

@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use clap::Args;
 use tenure_session::port::clock::Time;
 
-use super::paint::{Paint, Tone};
-use super::reach::{Absent, ReachArgs};
-use super::table::{Cell, Side, table};
-use super::{Failure, block_on, note, say};
-use crate::operator::{CallRow, CallState, CallWait, LONG, now};
-use crate::times::span;
+use super::paint::Tone;
+use super::rows::{ANONYMOUS, is_wanted, note_cut, print_rows};
+use super::table::{Cell, Column, known, left, right};
+use super::which_store::{Absent, StoreArgs};
+use super::{Failure, block_on, note};
+use crate::operator::{CallList, CallRow, CallState, CallWait, LONG, now};
+use crate::time_text::span;
 
 #[derive(Args, Debug)]
 pub(super) struct CallsArgs {
@@ -27,80 +28,50 @@ pub(super) struct CallsArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 pub(super) fn run(args: &CallsArgs) -> Result<(), Failure> {
     block_on(async {
-        let reach = args.store.reach(Absent::Refuse).await?;
-        let Some(mut calls) = reach.calls().await? else {
+        let store = args.store.open(Absent::Refuse).await?;
+        let Some(CallList { mut rows, .. }) = store.calls().await? else {
             note("no server has this store open, so nothing is under way");
             return Ok(());
         };
-        calls.rows.retain(|row| args.wants(row));
-        let found = calls.rows.len();
-        calls.rows.truncate(args.limit.get());
-        let rows = &calls.rows;
-        if args.json {
-            let line = |row: &CallRow| serde_json::to_string(row).expect("a row has a JSON form") + "\n";
-            return say(&rows.iter().map(line).collect::<String>());
-        }
-        if rows.is_empty() {
-            note("nothing is under way");
-            return Ok(());
-        }
-        say(&render(rows, now(), Paint::stdout()))?;
-        if found > rows.len() {
-            note(&format!("{} of {found} calls; `--limit {found}` shows all", rows.len()));
+        rows.retain(|row| {
+            is_wanted(args.owner.as_ref(), Some(row.owner.as_deref().unwrap_or(ANONYMOUS)))
+                && is_wanted(args.backend.as_ref(), row.backend.as_deref())
+        });
+        let found = rows.len();
+        rows.truncate(args.limit.get());
+        print_rows(&rows, args.json, &columns(now()), "nothing is under way")?;
+        if !args.json {
+            note_cut(rows.len(), found, "calls");
         }
         Ok(())
     })
 }
 
-impl CallsArgs {
-    fn wants(&self, row: &CallRow) -> bool {
-        let owner = row.owner.as_deref().unwrap_or("anonymous");
-        self.owner.as_ref().is_none_or(|wanted| wanted == owner)
-            && self.backend.as_ref().is_none_or(|wanted| row.backend.as_ref() == Some(wanted))
-    }
-}
-
-/// The rows as a table.
-fn render(rows: &[CallRow], now: Time, paint: Paint) -> String {
-    const TITLES: [(&str, Side); 7] = [
-        ("CALL", Side::Left),
-        ("BACKEND", Side::Left),
-        ("OWNER", Side::Left),
-        ("METHOD", Side::Left),
-        ("AGE", Side::Right),
-        ("STATE", Side::Left),
-        ("WAITS FOR", Side::Left),
-    ];
-    // Without several servers behind, the column would be empty.
-    let backends = rows.iter().any(|row| row.backend.is_some());
-    let row = |row: &CallRow| {
+fn columns(now: Time) -> [Column<'static, CallRow>; 7] {
+    let age = move |row: &CallRow| {
         let age = now.since(Time(row.started));
         let tone = if age >= LONG && row.state != CallState::Listening { Tone::Odd } else { Tone::Plain };
-        let method = match &row.tool {
-            Some(tool) => format!("{} {tool}", row.method),
-            None => row.method.clone(),
-        };
-        let mut cells = vec![
-            Cell::new(&row.label).tone(Tone::Title),
-            Cell::new(row.backend.as_deref().unwrap_or("-")),
-            Cell::new(row.owner.as_deref().unwrap_or("anonymous")),
-            Cell::new(method),
-            Cell::new(span(age)).tone(tone),
-            Cell::new(state(row)),
-            Cell::new(waits_for(row)),
-        ];
-        if !backends {
-            cells.remove(1);
-        }
-        cells
+        Cell::new(span(age)).tone(tone)
     };
-    let titles: Vec<_> = TITLES.into_iter().filter(|(title, _)| backends || *title != "BACKEND").collect();
-    table(&titles, &rows.iter().map(row).collect::<Vec<_>>(), paint)
+    let method = |row: &CallRow| match &row.tool {
+        Some(tool) => format!("{} {tool}", row.method),
+        None => row.method.clone(),
+    };
+    [
+        left("CALL", |row: &CallRow| Cell::new(&row.label).tone(Tone::Title)),
+        // Empty without several servers behind.
+        left("BACKEND", |row: &CallRow| known(row.backend.as_ref())).if_known(),
+        left("OWNER", |row: &CallRow| row.owner.as_deref().unwrap_or(ANONYMOUS).to_owned()),
+        left("METHOD", method),
+        right("AGE", age),
+        left("STATE", state),
+        left("WAITS FOR", waits_for),
+    ]
 }
 
 fn state(row: &CallRow) -> &'static str {
@@ -130,6 +101,8 @@ fn waits_for(row: &CallRow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::paint::Paint;
+    use crate::cli::table::table;
     use serde_json::json;
 
     #[test]
@@ -161,8 +134,8 @@ mod tests {
             s-00000001  anonymous  tools/call dig            9s  in a session  the server behind
             x-1         anonymous  prompts/get               2s  running       the client to read
             x-1         anonymous  resources/read            1s  running       the next process
-        "#]].assert_eq(&render(&rows, now, Paint::of(false)));
-        let coloured = render(&rows, now, Paint::of(true));
+        "#]].assert_eq(&table(&columns(now), &rows, Paint::of(false)));
+        let coloured = table(&columns(now), &rows, Paint::of(true));
         assert!(
             coloured.contains("\x1b[33m4m 12s\x1b[0m") && !coloured.contains("\x1b[33m1h"),
             "{coloured:?}"

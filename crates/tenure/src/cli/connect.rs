@@ -11,16 +11,16 @@ use rmcp::service::{ClientInitializeError, ServiceError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tenure_client::{
-    CallOptions, ClientErrorKind, ConnectedClient, EraChoice, Error, HttpOptions, ServerCommand,
+    CallOptions, ClientErrorKind, ConnectedClient, Create, EraChoice, Error, HttpOptions, Jar, ServerCommand,
     SessionOptions, connect_command_with, connect_http_with,
 };
 
 use super::Failure;
 use super::listener::{CallListener, Logs};
-use super::target::Target;
+use super::target::{JarArgs, Target};
 use crate::config::{parse_duration, write_duration};
+use crate::escape::plain;
 use crate::failure::tidy;
-use crate::foreign::plain;
 
 /// How long closing the connection may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -46,10 +46,46 @@ pub(super) struct ConnectArgs {
     verbose: bool,
 }
 
+/// A server that is used in the sessions of a jar.
+#[derive(Args, Debug)]
+pub(super) struct ClientArgs {
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+    #[command(flatten)]
+    pub(super) jar: JarArgs,
+    #[command(flatten)]
+    pub(super) connect: ConnectArgs,
+}
+
 /// A connection to a server that has answered.
 pub(super) type ServerConnection = ConnectedClient<CallListener>;
 
+impl ClientArgs {
+    /// Separates the server from the other words that were typed.
+    pub(super) fn split<'a>(&self, words: &'a [String]) -> Result<(Target, &'a [String]), Failure> {
+        Target::split(words, &self.command)
+    }
+
+    /// Connects and initializes, in the session that the jar keeps.
+    pub(super) async fn open(
+        &self,
+        target: &Target,
+        listener: CallListener,
+        create: Create,
+    ) -> Result<ServerConnection, Failure> {
+        let options = SessionOptions { create, ..SessionOptions::new(self.jar.open()?) };
+        self.connect.connect(target, self.jar.principal(), listener, options).await
+    }
+}
+
 impl ConnectArgs {
+    /// Connects to a server that is only looked at, without a session.
+    pub(super) async fn look_at(&self, target: &Target) -> Result<ServerConnection, Failure> {
+        let options = SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) };
+        self.connect(target, None, self.listener(), options).await
+    }
+
     pub(super) fn is_verbose(&self) -> bool {
         self.verbose
     }
@@ -173,11 +209,6 @@ pub(super) fn offers(connection: &ServerConnection, has: impl FnOnce(&ServerCapa
 /// Values of rmcp as JSON.
 pub(super) fn as_json<T: Serialize>(items: &[T]) -> Vec<Value> {
     items.iter().map(|item| json!(item)).collect()
-}
-
-/// One JSON value a line.
-pub(super) fn lines<'a>(items: impl IntoIterator<Item = &'a Value>) -> String {
-    items.into_iter().map(|item| format!("{item}\n")).collect()
 }
 
 /// Ends a connection. Failures are only logged, because the command is done.

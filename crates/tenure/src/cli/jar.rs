@@ -14,7 +14,7 @@ pub(super) use self::find::{find, short_id};
 use self::list::JarListArgs;
 use super::Failure;
 use super::connect::block_on;
-use super::target::{JarArgs, Target};
+use super::target::{JarArgs, ServerArgs, Target};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum JarCommand {
@@ -77,12 +77,8 @@ Examples:
 
 #[derive(Args, Debug)]
 pub(super) struct ClearArgs {
-    /// The server's URL; left out if a command follows `--`.
-    #[arg(value_name = "URL")]
-    words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     jar: JarArgs,
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::ask::Asker;
 use super::{note, words};
-use crate::foreign;
+use crate::escape;
 
 /// The steps of a full progress bar.
 const STEPS: u64 = 1000;
@@ -62,7 +62,7 @@ impl CallListener {
     fn show(&self, progress: &ProgressNotificationParam) {
         let Some(bar) = &self.bar else { return };
         if let Some(message) = &progress.message {
-            bar.set_message(words::short(&foreign::plain(message), MESSAGE));
+            bar.set_message(words::short(&escape::plain(message), MESSAGE));
         }
         let template = match progress.total.filter(|total| *total > 0.0) {
             Some(total) => {
@@ -131,6 +131,6 @@ impl ClientHandler for CallListener {
             Value::String(text) => text,
             data => data.to_string(),
         };
-        self.tell(&foreign::plain(&format!("{level}{logger}: {data}")));
+        self.tell(&escape::plain(&format!("{level}{logger}: {data}")));
     }
 }

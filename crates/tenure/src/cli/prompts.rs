@@ -3,16 +3,17 @@
 use clap::Args;
 use rmcp::model::{GetPromptRequest, GetPromptRequestParams, JsonObject};
 use serde_json::{Value, json};
-use tenure_client::{Create, SessionOptions};
+use tenure_client::Create;
 
 use super::call::{arguments, part};
-use super::connect::{ConnectArgs, ServerConnection, as_json, block_on, close, lines, offers, unanswered};
-use super::paint::{Paint, Tone};
-use super::table::{Cell, Side, table};
-use super::target::{JarArgs, Target};
-use super::words::short;
-use super::{Failure, note, say, schema};
-use crate::foreign::plain;
+use super::connect::{ClientArgs, ServerConnection, as_json, block_on, close, offers, unanswered};
+use super::paint::Tone;
+use super::rows::print_rows;
+use super::table::{Cell, Column, known, left};
+use super::target::Target;
+use super::words::about;
+use super::{Failure, say, schema};
+use crate::escape::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 70;
@@ -22,20 +23,15 @@ pub(super) struct PromptsArgs {
     /// The server's URL (left out if a command follows `--`); to get one, the prompt and its arguments as `key=text`.
     #[arg(value_name = "WORD")]
     words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
     /// Print JSON: one prompt a line, or the messages of the one.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    jar: JarArgs,
-    #[command(flatten)]
-    connect: ConnectArgs,
+    client: ClientArgs,
 }
 
 pub(super) fn run(args: &PromptsArgs) -> Result<(), Failure> {
-    let (target, rest) = Target::split(&args.words, &args.command)?;
+    let (target, rest) = args.client.split(&args.words)?;
     let wanted = match rest.split_first() {
         Some((name, given)) => Some((name.as_str(), texts(arguments::read(given)?.into_object()))),
         None => None,
@@ -48,21 +44,20 @@ async fn run_at(
     target: &Target,
     wanted: Option<(&str, JsonObject)>,
 ) -> Result<(), Failure> {
-    let listener = args.connect.listener();
-    let options = SessionOptions { create: Create::WhenRequired, ..SessionOptions::new(args.jar.open()?) };
-    let connecting = args.connect.connect(target, args.jar.principal(), listener.clone(), options);
-    let connection = connecting.await?;
+    let connect = &args.client.connect;
+    let listener = connect.listener();
+    let connection = args.client.open(target, listener.clone(), Create::WhenRequired).await?;
     let said = match wanted {
         None => list(args, target, &connection).await,
         Some((name, given)) => {
             let request = GetPromptRequest::new(GetPromptRequestParams::new(name).with_arguments(given));
-            let answer = connection.request(request, &args.connect.call_options(&listener)).await;
+            let answer = connection.request(request, &connect.call_options(&listener)).await;
             listener.finish();
             match answer {
                 Ok(result) => show(&json!(result), args.json),
                 Err(error) => {
                     let list = target.typed("tenure prompts", "");
-                    let failure = unanswered(&error, &format!("`{}`", plain(name)), target, &args.connect);
+                    let failure = unanswered(&error, &format!("`{}`", plain(name)), target, connect);
                     Err(failure.or_hint(format!("`{list}` lists the prompts and what they take")))
                 }
             }
@@ -74,19 +69,11 @@ async fn run_at(
 
 async fn list(args: &PromptsArgs, target: &Target, connection: &ServerConnection) -> Result<(), Failure> {
     let prompts = if offers(connection, |offered| offered.prompts.is_some()) {
-        args.connect.within("`prompts/list`", target, connection.list_all_prompts()).await?
+        args.client.connect.within("`prompts/list`", target, connection.list_all_prompts()).await?
     } else {
         Vec::new()
     };
-    let prompts = as_json(&prompts);
-    if args.json {
-        return say(&lines(&prompts));
-    }
-    if prompts.is_empty() {
-        note("no prompts");
-        return Ok(());
-    }
-    say(&render(&prompts, Paint::stdout()))
+    print_rows(&as_json(&prompts), args.json, &columns(), "no prompts")
 }
 
 fn show(result: &Value, is_json: bool) -> Result<(), Failure> {
@@ -109,29 +96,29 @@ fn texts(given: JsonObject) -> JsonObject {
     given.into_iter().map(|(key, value)| (key, Value::from(schema::written(&value)))).collect()
 }
 
-fn render(prompts: &[Value], paint: Paint) -> String {
-    let titles = [("PROMPT", Side::Left), ("ARGUMENTS", Side::Left), ("DESCRIPTION", Side::Left)];
+fn columns() -> [Column<'static, Value>; 3] {
     let argument = |argument: &Value| {
         let name = plain(argument["name"].as_str().unwrap_or_default());
         if argument["required"] == true { name } else { format!("[{name}]") }
     };
-    let row = |prompt: &Value| {
-        let text = |key: &str| prompt[key].as_str().filter(|text| !text.trim().is_empty());
+    let taken = move |prompt: &Value| {
         let taken: Vec<_> = prompt["arguments"].as_array().into_iter().flatten().map(argument).collect();
-        let about = text("description").or(text("title")).unwrap_or_default();
-        let about = about.trim().lines().next().unwrap_or_default();
-        vec![
-            Cell::new(text("name").unwrap_or_default()).tone(Tone::Title),
-            Cell::new(if taken.is_empty() { "-".to_owned() } else { taken.join(" ") }),
-            Cell::new(short(&plain(about), DESCRIPTION)),
-        ]
+        known((!taken.is_empty()).then(|| taken.join(" ")))
     };
-    table(&titles, &prompts.iter().map(row).collect::<Vec<_>>(), paint)
+    [
+        left("PROMPT", |prompt: &Value| {
+            Cell::new(prompt["name"].as_str().unwrap_or_default()).tone(Tone::Title)
+        }),
+        left("ARGUMENTS", taken),
+        left("DESCRIPTION", |prompt: &Value| about(prompt, &["description", "title"], DESCRIPTION)),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::paint::Paint;
+    use crate::cli::table::table;
 
     #[test]
     fn prompts_are_shown_with_what_they_take() {
@@ -145,7 +132,7 @@ mod tests {
             review  code [style]  Reviews code
             hello   -             Hello
         "]]
-        .assert_eq(&render(&prompts, Paint::of(false)));
+        .assert_eq(&table(&columns(), &prompts, Paint::of(false)));
     }
 
     #[test]

@@ -3,22 +3,25 @@
 //! Every command works on a running server, through the control socket in the store's folder, and on a store that no
 //! server has open. Only a server has sessions that are awake.
 
+mod list;
+mod show;
+pub(super) mod transfer;
+mod data;
+
 use clap::{Args, Subcommand};
 use tenure_session::session::Changes;
 use tenure_session::settings::{IdleTtl, Settings};
-use tenure_session::{SessionId, SessionKey};
 
+use self::list::SessionListArgs;
+use self::transfer::{ExportArgs, ImportArgs};
 use super::call::arguments;
-use super::list::{self, SessionListArgs};
-use super::moving::{self, ExportArgs, ImportArgs};
-use super::reach::{Absent, Reach, ReachArgs};
-use super::{Failure, block_on, data, note, say, show};
+use super::paint::Paint;
+use super::rows::{print_json, resolve, revoke, unknown};
+use super::which_store::{Absent, StoreArgs};
+use super::{Failure, block_on, note, say};
 use crate::config::parse_duration;
-use crate::operator::{Prefix, Revoked, SessionRow, parse_key};
-use crate::times::span;
-
-/// Matches that are listed when a name fits several sessions.
-const MATCHES: usize = 10;
+use crate::operator::{SessionRow, now};
+use crate::time_text::span;
 
 #[derive(Subcommand, Debug)]
 pub(super) enum SessionsCommand {
@@ -104,7 +107,7 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
@@ -113,7 +116,7 @@ pub(super) struct RevokeArgs {
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
@@ -127,7 +130,7 @@ pub(super) struct SetArgs {
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<IdleTtl>,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 pub(super) fn run(command: SessionsCommand) -> Result<(), Failure> {
@@ -135,15 +138,21 @@ pub(super) fn run(command: SessionsCommand) -> Result<(), Failure> {
         match command {
             SessionsCommand::List(args) => list::run(&args).await,
             SessionsCommand::Show(args) => {
-                let reach = args.store.reach(Absent::Refuse).await?;
-                let key = resolve(&reach, &args.key).await?;
-                let detail = reach.show(key).await?.ok_or_else(|| unknown(&args.key))?;
-                say(&if args.json { show::json(&detail) } else { show::text(&detail) })
+                let store = args.store.open(Absent::Refuse).await?;
+                let (_, key) = resolve::<SessionRow>(&store, &args.key).await?;
+                let detail = store.show(key).await?.ok_or_else(|| unknown::<SessionRow>(&args.key))?;
+                if args.json {
+                    print_json(&detail)
+                } else {
+                    say(&show::text(&detail, now(), Paint::stdout()))
+                }
             }
-            SessionsCommand::Revoke(args) => revoke(&args).await,
+            SessionsCommand::Revoke(args) => {
+                revoke::<SessionRow>(&args.store.open(Absent::Refuse).await?, &args.keys).await
+            }
             SessionsCommand::Set(args) => set(&args).await,
-            SessionsCommand::Export(args) => moving::export(&args).await,
-            SessionsCommand::Import(args) => moving::import(&args).await,
+            SessionsCommand::Export(args) => transfer::export(&args).await,
+            SessionsCommand::Import(args) => transfer::import(&args).await,
             SessionsCommand::Data(command) => data::run(command).await,
         }
     })
@@ -151,9 +160,9 @@ pub(super) fn run(command: SessionsCommand) -> Result<(), Failure> {
 
 async fn set(args: &SetArgs) -> Result<(), Failure> {
     let changes = Changes { metadata: arguments::read(&args.pairs)?.into_object(), ttl: args.ttl };
-    let reach = args.store.reach(Absent::Refuse).await?;
-    let key = resolve(&reach, &args.key).await?;
-    let Settings { metadata, ttl } = reach
+    let store = args.store.open(Absent::Refuse).await?;
+    let (_, key) = resolve::<SessionRow>(&store, &args.key).await?;
+    let Settings { metadata, ttl } = store
         .annotate(key, &changes)
         .await?
         .ok_or_else(|| Failure::new(format!("{} is over, so nothing can be attached to it", key.label())))?;
@@ -180,68 +189,4 @@ fn ttl_words(label: &str, ttl: IdleTtl) -> String {
         IdleTtl::After(time) => format!("{label} expires when nobody uses it for {}", span(time)),
         IdleTtl::Never => format!("{label} does not expire for want of use"),
     }
-}
-
-async fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
-    let reach = args.store.reach(Absent::Refuse).await?;
-    // Find all of them before ending the first, so that a mistyped name ends none.
-    let keys = resolve_all(&reach, &args.keys).await?;
-    for key in keys {
-        let label = key.label();
-        match reach.revoke(key).await? {
-            Revoked::Now => say(&format!("revoked {label}\n"))?,
-            Revoked::Before(end) => say(&format!("{label} was {} before\n", list::end_word(end)))?,
-            Revoked::Unknown => return Err(unknown(&label)),
-        }
-    }
-    Ok(())
-}
-
-/// The sessions that these names mean, each once.
-pub(super) async fn resolve_all(reach: &Reach, names: &[String]) -> Result<Vec<SessionKey>, Failure> {
-    let mut keys = Vec::new();
-    for name in names {
-        let key = resolve(reach, name).await?;
-        if !keys.contains(&key) {
-            keys.push(key);
-        }
-    }
-    Ok(keys)
-}
-
-/// The session that a name means.
-pub(super) async fn resolve(reach: &Reach, name: &str) -> Result<SessionKey, Failure> {
-    let prefix = Prefix::parse(name).ok_or_else(|| {
-        Failure::new(format!("`{name}` is not the name of a session"))
-            .hint("write its label, such as `s-4f3a9c01`, or the first digits of its key")
-    })?;
-    let mut rows = reach.matching(&prefix, MATCHES + 1).await?.rows;
-    if rows.is_empty()
-        && let Some(id) = SessionId::parse(name.as_bytes())
-    {
-        // Only the hash leaves this process: the id is a secret.
-        rows = reach.matching(&Prefix::of(&id.key()), 1).await?.rows;
-    }
-    match &rows[..] {
-        [] => Err(unknown(name)),
-        [row] => parse_key(&row.key).ok_or_else(|| unknown(name)),
-        several => Err(ambiguous(name, several)),
-    }
-}
-
-fn unknown(name: &str) -> Failure {
-    Failure::new(format!("no session is called `{name}`")).hint(
-        "`tenure sessions list` shows those of this store; how one ended is forgotten after `session.tombstone_ttl`",
-    )
-}
-
-fn ambiguous(name: &str, rows: &[SessionRow]) -> Failure {
-    let mut what = format!("`{name}` fits several sessions:");
-    for row in rows.iter().take(MATCHES) {
-        what.push_str(&format!("\n  {}  {}", row.key, list::state_words(row)));
-    }
-    if rows.len() > MATCHES {
-        what.push_str("\n  and more");
-    }
-    Failure::new(what).hint("write more digits of the key")
 }

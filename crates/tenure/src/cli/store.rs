@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-use super::moving::make_private;
 use super::progress::{Unit, WorkProgress};
-use super::reach::{Absent, ReachArgs, place, say_which};
 use super::report::{self, CheckMode};
+use super::sessions::transfer::make_private;
+use super::which_store::{Absent, StoreArgs, place, say_which};
 use super::{Failure, block_on, note, say, words};
 use crate::control::ControlClient;
 use crate::stores;
@@ -83,7 +83,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
@@ -92,7 +92,7 @@ pub(super) struct BackupArgs {
     #[arg(value_name = "DEST")]
     to: PathBuf,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
@@ -166,12 +166,12 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
 }
 
 async fn backup(args: &BackupArgs) -> Result<(), Failure> {
-    let reach = args.store.reach(Absent::Refuse).await?;
+    let store = args.store.open(Absent::Refuse).await?;
     // Absolute, because the server may run in another folder.
     let to = std::path::absolute(&args.to)
         .map_err(|error| Failure::new(format!("cannot find `{}`", args.to.display())).caused_by(error))?;
     let mut progress = WorkProgress::start("backing up", Unit::Bytes);
-    let made = reach.backup(&to, move |stage| progress.at(stage.done, stage.of)).await?;
+    let made = store.backup(&to, move |stage| progress.at(stage.done, stage.of)).await?;
     let mut what = words::sessions(made.sessions);
     if made.data_sessions > 0 {
         what.push_str(&format!(" and {}", words::data_sessions(made.data_sessions)));

@@ -1,7 +1,7 @@
 //! A table on a terminal: columns as wide as their longest field, without counting colour codes.
 
 use super::paint::{Paint, Tone};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// One field of a table.
 #[derive(Clone, Debug)]
@@ -10,12 +10,23 @@ pub(super) struct Cell {
     tone: Tone,
 }
 
+/// One column: its title, and the field that a row has in it.
+pub(super) struct Column<'a, Row> {
+    title: &'static str,
+    side: Side,
+    is_optional: bool,
+    cell: Box<dyn Fn(&Row) -> Cell + 'a>,
+}
+
 /// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+enum Side {
     Left,
     Right,
 }
+
+/// The field for an unknown value.
+const UNKNOWN: &str = "-";
 
 impl Cell {
     /// A field on one line. Control characters are escaped, because many texts come from clients and servers.
@@ -28,32 +39,61 @@ impl Cell {
     }
 }
 
-/// The lines of the table, the titles first.
-pub(super) fn table(titles: &[(&str, Side)], rows: &[Vec<Cell>], paint: Paint) -> String {
-    let width = |text: &str| text.chars().count();
-    let widths: Vec<_> = (0..titles.len())
-        .map(|column| {
-            let fields = rows.iter().map(|row| width(&row[column].text));
-            fields.max().unwrap_or(0).max(width(titles[column].0))
-        })
-        .collect();
-    let titled = titles.iter().map(|(title, _)| Cell::new(*title).tone(Tone::Quiet)).collect();
-    let mut text = String::new();
-    for row in std::iter::once(&titled).chain(rows) {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let gap = " ".repeat(widths[column] - width(&cell.text));
-            let field = paint.tint(cell.tone, &cell.text);
-            match titles[column].1 {
-                Side::Left => line.push_str(&format!("{field}{gap}")),
-                Side::Right => line.push_str(&format!("{gap}{field}")),
-            }
-            line.push_str("  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+impl<T: AsRef<str>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::new(text)
     }
-    text
+}
+
+/// A column of texts.
+pub(super) fn left<'a, Row, C: Into<Cell>>(
+    title: &'static str,
+    cell: impl Fn(&Row) -> C + 'a,
+) -> Column<'a, Row> {
+    Column { title, side: Side::Left, is_optional: false, cell: Box::new(move |row| cell(row).into()) }
+}
+
+/// A column of numbers.
+pub(super) fn right<'a, Row, C: Into<Cell>>(
+    title: &'static str,
+    cell: impl Fn(&Row) -> C + 'a,
+) -> Column<'a, Row> {
+    Column { side: Side::Right, ..left(title, cell) }
+}
+
+/// The text of a value that may be unknown.
+pub(super) fn known(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| UNKNOWN.to_owned(), |text| text.to_string())
+}
+
+impl<Row> Column<'_, Row> {
+    /// The column is left out if no row has a value in it.
+    pub(super) fn if_known(self) -> Self {
+        Self { is_optional: true, ..self }
+    }
+}
+
+/// The lines of the table, the titles first.
+pub(super) fn table<Row>(columns: &[Column<'_, Row>], rows: &[Row], paint: Paint) -> String {
+    let width = |text: &str| text.chars().count();
+    let mut lines = vec![String::new(); rows.len() + 1];
+    for column in columns {
+        let title = Cell::new(column.title).tone(Tone::Quiet);
+        let cells: Vec<_> = std::iter::once(title).chain(rows.iter().map(&column.cell)).collect();
+        if column.is_optional && cells[1..].iter().all(|cell| cell.text == UNKNOWN) {
+            continue;
+        }
+        let widest = cells.iter().map(|cell| width(&cell.text)).max().unwrap_or(0);
+        for (line, cell) in lines.iter_mut().zip(cells) {
+            let gap = " ".repeat(widest - width(&cell.text));
+            let field = paint.tint(cell.tone, &cell.text);
+            match column.side {
+                Side::Left => line.push_str(&format!("{field}{gap}  ")),
+                Side::Right => line.push_str(&format!("{gap}{field}  ")),
+            }
+        }
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 #[cfg(test)]
@@ -61,22 +101,26 @@ mod tests {
     use super::*;
 
     fn example(paint: Paint) -> String {
-        let titles = [("NAME", Side::Left), ("COUNT", Side::Right), ("STATE", Side::Left)];
-        let row = |name: &str, count: &str, state: &str, tone| {
-            vec![Cell::new(name), Cell::new(count), Cell::new(state).tone(tone)]
-        };
-        table(&titles, &[row("żółw", "7", "awake", Tone::Good), row("a", "1000000", "", Tone::Bad)], paint)
+        type Row = (&'static str, usize, &'static str, Tone);
+        let columns = [
+            left("NAME", |row: &Row| row.0),
+            left("BACKEND", |_| UNKNOWN).if_known(),
+            right("COUNT", |row: &Row| row.1.to_string()),
+            left("STATE", |row: &Row| Cell::new(row.2).tone(row.3)),
+        ];
+        table(&columns, &[("żółw", 7, "awake", Tone::Good), ("a", 1_000_000, "", Tone::Bad)], paint)
     }
 
     #[test]
     fn a_field_neither_steers_the_terminal_nor_fakes_a_row() {
-        let titles = [("CLIENT", Side::Left), ("STATE", Side::Left)];
-        let forged = Cell::new("me\u{1b}[2J\u{202e}\ns-00000001  agent").tone(Tone::Title);
+        let columns =
+            [left("CLIENT", |name: &&str| Cell::new(name).tone(Tone::Title)), left("STATE", |_| "awake")];
+        let forged = "me\u{1b}[2J\u{202e}\ns-00000001  agent";
         expect_test::expect![[r"
             CLIENT                                    STATE
             me\u001b[2J\u202e\u000as-00000001  agent  awake
         "]]
-        .assert_eq(&table(&titles, &[vec![forged, Cell::new("awake")]], Paint::of(false)));
+        .assert_eq(&table(&columns, &[forged], Paint::of(false)));
     }
 
     #[test]

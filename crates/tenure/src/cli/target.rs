@@ -9,12 +9,24 @@ use tenure_client::{Jar, JarServer};
 
 use super::Failure;
 use crate::operator::now;
+use crate::url_text;
 
 /// A server, as it was typed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Target {
     Url(String),
     Command { program: String, args: Vec<String> },
+}
+
+/// The server of a command that takes no other words.
+#[derive(Args, Debug)]
+pub(super) struct ServerArgs {
+    /// The server's URL; left out if a command follows `--`.
+    #[arg(value_name = "URL")]
+    pub(super) words: Vec<String>,
+    /// The command that starts the server, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
 }
 
 /// Where sessions are kept, and for whom.
@@ -55,8 +67,8 @@ impl Target {
     }
 
     /// The server, for commands that take no other words.
-    pub(super) fn alone(words: &[String], command: &[String]) -> Result<Self, Failure> {
-        match Self::split(words, command)? {
+    pub(super) fn alone(args: &ServerArgs) -> Result<Self, Failure> {
+        match Self::split(&args.words, &args.command)? {
             (target, []) => Ok(target),
             (_, [word, ..]) => Err(Failure::new(format!("`{word}` is one word too many"))
                 .hint("name one server, and nothing else")),
@@ -78,7 +90,7 @@ impl Target {
     /// A command line with this server, for hints.
     pub(super) fn typed(&self, before: &str, after: &str) -> String {
         let words = match self {
-            Self::Url(url) => vec![before.to_owned(), shown_url(url), after.to_owned()],
+            Self::Url(url) => vec![before.to_owned(), url_text::marked(url), after.to_owned()],
             Self::Command { .. } => vec![before.to_owned(), after.to_owned(), format!("-- {self}")],
         };
         words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -88,7 +100,7 @@ impl Target {
 impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Url(url) => f.write_str(&shown_url(url)),
+            Self::Url(url) => f.write_str(&url_text::marked(url)),
             Self::Command { program, args } => {
                 f.write_str(program)?;
                 args.iter().try_for_each(|arg| write!(f, " {arg}"))
@@ -133,22 +145,6 @@ fn is_url(word: &str) -> bool {
     word.starts_with("http://") || word.starts_with("https://")
 }
 
-/// A URL without the parts that may be secret: the user with the password, and the query.
-pub(super) fn shown_url(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let authority = match authority.rsplit_once('@') {
-        Some((_, host)) => format!("…@{host}"),
-        None => authority.to_owned(),
-    };
-    let path = match path.split_once('?') {
-        Some((path, _)) => format!("{path}?…"),
-        None => path.to_owned(),
-    };
-    format!("{scheme}://{authority}{path}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,18 +181,5 @@ mod tests {
             hint: leave out the URL, or the `--` and what follows
         "]]
         .assert_eq(&Target::split(&words("http://localhost/mcp echo"), &words("a")).unwrap_err().to_string());
-    }
-
-    #[test]
-    fn a_url_is_shown_without_its_secrets() {
-        for (url, shown) in [
-            ("http://localhost:8484/mcp", "http://localhost:8484/mcp"),
-            ("https://me:geheim@example.com/mcp", "https://…@example.com/mcp"),
-            ("https://example.com/mcp?key=geheim", "https://example.com/mcp?…"),
-            ("https://a:b@c@example.com?key=geheim", "https://…@example.com?…"),
-            ("https://example.com/@me", "https://example.com/@me"),
-        ] {
-            assert_eq!(shown_url(url), shown);
-        }
     }
 }

@@ -4,16 +4,16 @@ mod one;
 
 use clap::Args;
 use rmcp::model::Tool;
-use serde_json::Value;
-use tenure_client::{Create, Jar, SessionOptions};
+use serde_json::{Value, json};
 
 use super::connect::{ConnectArgs, block_on, close};
 use super::paint::{Paint, Tone};
-use super::table::{Cell, Side, table};
+use super::rows::print_rows;
+use super::table::{Cell, Column, left};
 use super::target::Target;
-use super::words::short;
-use super::{Failure, note, say};
-use crate::foreign::plain;
+use super::words::about;
+use super::{Failure, say};
+use crate::escape::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 90;
@@ -43,26 +43,16 @@ pub(super) fn run(args: &ToolsArgs) -> Result<(), Failure> {
 }
 
 async fn list(args: &ToolsArgs, target: &Target, wanted: Option<&str>) -> Result<(), Failure> {
-    let options = SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) };
-    let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
+    let connection = args.connect.look_at(target).await?;
     let listed = args.connect.within("`tools/list`", target, connection.list_all_tools()).await;
     let said = listed.and_then(|tools| {
-        if let Some(name) = wanted {
-            let tool =
-                tools.iter().find(|tool| tool.name == name).ok_or_else(|| missing(name, &tools, target))?;
-            if args.json {
-                return say(&format!("{:#}\n", serde_json::json!(tool)));
-            }
-            say(&one::render(&serde_json::json!(tool), Paint::stdout()))
-        } else if args.json {
-            let line = |tool: &Tool| serde_json::to_string(tool).expect("a tool has a JSON form") + "\n";
-            say(&tools.iter().map(line).collect::<String>())
-        } else if tools.is_empty() {
-            note("no tools");
-            Ok(())
-        } else {
-            say(&render(&tools, Paint::stdout()))
-        }
+        let Some(name) = wanted else {
+            return print_rows(&tools, args.json, &columns(), "no tools");
+        };
+        let tool =
+            tools.iter().find(|tool| tool.name == name).ok_or_else(|| missing(name, &tools, target))?;
+        let tool = json!(tool);
+        say(&if args.json { format!("{tool:#}\n") } else { one::render(&tool, Paint::stdout()) })
     });
     close(connection).await;
     said
@@ -79,22 +69,16 @@ fn missing(name: &str, tools: &[Tool], target: &Target) -> Failure {
     }
 }
 
-fn render(tools: &[Tool], paint: Paint) -> String {
-    let titles = [("TOOL", Side::Left), ("SESSION", Side::Left), ("DESCRIPTION", Side::Left)];
-    let row = |tool: &Tool| {
-        let about = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
-        let first = about.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        let session = match needs_session(tool) {
-            true => Cell::new("required"),
-            false => Cell::new("-").tone(Tone::Quiet),
-        };
-        vec![
-            Cell::new(&tool.name).tone(Tone::Title),
-            session,
-            Cell::new(short(&plain(first.trim()), DESCRIPTION)),
-        ]
+fn columns() -> [Column<'static, Tool>; 3] {
+    let session = |tool: &Tool| match needs_session(tool) {
+        true => Cell::new("required"),
+        false => Cell::new("-").tone(Tone::Quiet),
     };
-    table(&titles, &tools.iter().map(row).collect::<Vec<_>>(), paint)
+    [
+        left("TOOL", |tool: &Tool| Cell::new(&tool.name).tone(Tone::Title)),
+        left("SESSION", session),
+        left("DESCRIPTION", |tool: &Tool| about(&json!(tool), &["description", "title"], DESCRIPTION)),
+    ]
 }
 
 fn needs_session(tool: &Tool) -> bool {
@@ -104,7 +88,7 @@ fn needs_session(tool: &Tool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use crate::cli::table::table;
 
     #[test]
     fn a_table_says_what_needs_a_session() {
@@ -120,6 +104,6 @@ mod tests {
             notebook_read  required  Reads.
             echo           -         Echo
             odd\u001b[31m  -         xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
-        "#]].assert_eq(&render(&tools, Paint::of(false)));
+        "#]].assert_eq(&table(&columns(), &tools, Paint::of(false)));
     }
 }

@@ -2,10 +2,11 @@
 
 use clap::Args;
 
-use super::paint::{Paint, Tone};
-use super::reach::{Absent, ReachArgs};
-use super::table::{Cell, Side, table};
-use super::{Failure, block_on, note, say};
+use super::paint::Tone;
+use super::rows::print_rows;
+use super::table::{Cell, Column, known, left, right};
+use super::which_store::{Absent, StoreArgs};
+use super::{Failure, block_on, note};
 use crate::operator::{PeerRow, UsageRow};
 
 #[derive(Args, Debug)]
@@ -14,47 +15,38 @@ pub(super) struct UsageArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 pub(super) fn run(args: &UsageArgs) -> Result<(), Failure> {
     block_on(async {
-        let reach = args.store.reach(Absent::Refuse).await?;
-        let Some(rows) = reach.usage().await? else {
+        let store = args.store.open(Absent::Refuse).await?;
+        let Some(rows) = store.usage().await? else {
             note("no server has this store open, so nothing is held");
             return Ok(());
         };
-        if args.json {
-            let line = |row: &UsageRow| serde_json::to_string(row).expect("a row has a JSON form") + "\n";
-            return say(&rows.iter().map(line).collect::<String>());
-        }
-        say(&render(&rows, Paint::stdout()))
+        print_rows(&rows, args.json, &columns(), "nothing is held")
     })
 }
 
-/// The rows as a table, each with the peers that hold most of it.
-fn render(rows: &[UsageRow], paint: Paint) -> String {
-    const TITLES: [(&str, Side); 5] = [
-        ("RESOURCE", Side::Left),
-        ("USED", Side::Right),
-        ("TOTAL", Side::Right),
-        ("FULL", Side::Right),
-        ("MOST BY", Side::Left),
-    ];
-    let row = |row: &UsageRow| {
+/// Each resource with the peers that hold most of it.
+fn columns() -> [Column<'static, UsageRow>; 5] {
+    let full = |row: &UsageRow| {
         let percent = row.used.saturating_mul(100).checked_div(row.total).unwrap_or(100);
-        let tone = if percent >= 80 { Tone::Odd } else { Tone::Plain };
+        Cell::new(format!("{percent}%")).tone(if percent >= 80 { Tone::Odd } else { Tone::Plain })
+    };
+    let most = |row: &UsageRow| {
         let peer = |peer: &PeerRow| format!("{} ({})", peer.peer, amount(peer.used, row.is_bytes));
         let peers: Vec<String> = row.peers.iter().take(3).map(peer).collect();
-        vec![
-            Cell::new(&row.resource).tone(Tone::Title),
-            Cell::new(amount(row.used, row.is_bytes)),
-            Cell::new(amount(row.total, row.is_bytes)),
-            Cell::new(format!("{percent}%")).tone(tone),
-            Cell::new(if peers.is_empty() { "-".to_owned() } else { peers.join(", ") }),
-        ]
+        known((!peers.is_empty()).then(|| peers.join(", ")))
     };
-    table(&TITLES, &rows.iter().map(row).collect::<Vec<_>>(), paint)
+    [
+        left("RESOURCE", |row: &UsageRow| Cell::new(&row.resource).tone(Tone::Title)),
+        right("USED", |row: &UsageRow| amount(row.used, row.is_bytes)),
+        right("TOTAL", |row: &UsageRow| amount(row.total, row.is_bytes)),
+        right("FULL", full),
+        left("MOST BY", most),
+    ]
 }
 
 fn amount(number: u64, is_bytes: bool) -> String {
@@ -74,6 +66,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cli::paint::Paint;
+    use crate::cli::table::table;
 
     #[test]
     fn a_table_says_how_full_each_resource_is_and_who_holds_most() {
@@ -94,6 +88,6 @@ mod tests {
             calls             0      10000    0%  -
             sessions          7     200000    0%  10.0.0.7 (7)
         "#]]
-        .assert_eq(&render(&rows, Paint::of(false)));
+        .assert_eq(&table(&columns(), &rows, Paint::of(false)));
     }
 }

@@ -5,10 +5,10 @@
 
 use super::effective::{Behind, ChildConfig, UpstreamConfig};
 use super::error::Problem;
-use super::forms::{SettingValue, quoted};
 use super::keys::{ConfigKey, Draft, KEYS};
 use super::lookup::similar;
 use super::sources::{SettingEntry, ValueOrigin};
+use super::value::{SettingValue, quoted};
 
 /// The longest name, so that there is room for the names of tools.
 const MAX_NAME: usize = 32;

@@ -7,7 +7,7 @@ use tenure_transport::http::AllowedHosts;
 use super::error::{Problem, Warning};
 use super::layers::Layered;
 use super::sources::ValueOrigin;
-use super::units::{write_duration, write_size};
+use super::value::units::{write_duration, write_size};
 
 /// Values that contradict each other.
 pub(super) fn problems(layered: &Layered) -> Vec<Problem> {

@@ -31,7 +31,7 @@ impl ConfigError {
     }
 
     /// The hint, if there is one problem. The text of several problems contains their hints.
-    pub fn hint(&self) -> Option<&str> {
+    pub(crate) fn hint(&self) -> Option<&str> {
         match &self.problems[..] {
             [problem] => problem.hint.as_deref(),
             _ => None,

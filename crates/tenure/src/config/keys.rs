@@ -9,13 +9,13 @@ use tenure_layers::bridge::Reuse;
 use tenure_protocol::Eras;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
-use super::choices::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::compat::Compat;
 use super::effective::{Config, DataOffer, LogFormat, Speaks, WriteDurability};
-use super::forms::{Optional, SettingValue, ValueForm, ValueRefusal};
-use super::measures::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
-use super::places::{Address, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words};
 use super::profile::Profile;
+use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
+use super::value::measure::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
+use super::value::place::{Address, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words};
+use super::value::{Optional, SettingValue, ValueForm, ValueRefusal};
 
 /// Something that can be configured.
 pub(super) struct ConfigKey {

@@ -2,15 +2,15 @@
 
 use super::backends::{self, Backend};
 use super::checks;
-use super::choices::{Choice, OneOf};
 use super::compat::Compat;
 use super::effective::{Config, Tls};
 use super::error::{ConfigError, Problem};
-use super::forms::{SettingValue, ValueForm};
 use super::keys::{Draft, KEYS, key};
 use super::lookup;
 use super::profile::Profile;
 use super::sources::{self, SettingEntry, Sources, ValueOrigin};
+use super::value::choice::{Choice, OneOf};
+use super::value::{SettingValue, ValueForm};
 
 /// Every value in force, and where each comes from.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! From a name to its key, or to an error that names the right one.
 
 use super::error::Problem;
-use super::forms::SettingValue;
 use super::keys::{ConfigKey, KEYS, SECTIONS, key, variable};
 use super::renamed::{Became, RENAMED};
 use super::sources::{SettingEntry, ValueOrigin, is_section};
-use super::units::write_duration;
+use super::value::SettingValue;
+use super::value::units::write_duration;
 
 /// Finds the key that an entry means.
 pub(super) fn find(entry: &SettingEntry) -> Result<(usize, &'static ConfigKey), Problem> {

@@ -5,16 +5,12 @@
 //! texts of errors, the output of `tenure config show` and `docs/configuration.md`. Nothing here opens a file or reads
 //! the environment: texts come in as [`Sources`].
 //!
-//! Read in this order: `effective` (the result), `keys` and `forms` (which values may be written), `sources` and
+//! Read in this order: `effective` (the result), `keys` and `value` (which values may be written), `sources` and
 //! `backends` (where they are written), `layers` (which one wins), `checks` (which values must fit together).
 
 mod effective;
 mod keys;
-mod forms;
-mod choices;
-mod measures;
-mod places;
-mod units;
+mod value;
 mod sources;
 mod backends;
 mod layers;
@@ -37,7 +33,6 @@ pub use effective::{
     Inherited, LogConfig, LogFormat, Lowered, Speaks, Tls, UpstreamConfig, WriteDurability,
 };
 pub use error::{ConfigError, Warning};
-pub(crate) use places::public_part;
 pub use profile::Profile;
 pub use sources::Sources;
-pub(crate) use units::{parse_duration, write_duration};
+pub(crate) use value::units::{parse_duration, write_duration};

@@ -17,10 +17,11 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 4] = [Self::Development, Self::SingleNode, Self::HighVolume, Self::LongRunning];
+    pub(super) const ALL: [Self; 4] =
+        [Self::Development, Self::SingleNode, Self::HighVolume, Self::LongRunning];
 
     /// The profile's name.
-    pub const fn as_str(self) -> &'static str {
+    pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Development => "development",
             Self::SingleNode => "single_node",

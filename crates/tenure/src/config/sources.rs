@@ -10,9 +10,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::backends::Table;
 use super::error::Problem;
-use super::forms::SettingValue;
 use super::keys::{SECTIONS, key};
 use super::profile::Profile;
+use super::value::SettingValue;
 
 /// The texts of all sources, not yet parsed.
 #[derive(Clone, Debug, Default)]

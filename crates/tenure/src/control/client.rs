@@ -14,16 +14,12 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
-use tenure_session::SessionKey;
-use tenure_session::session::{Changes, Existing};
-use tenure_session::settings::Settings;
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
-use super::data::DataClient;
+use super::operations::ControlRequest;
 use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
 use crate::failure::Failure;
-use crate::operator::{CallList, Detail, LoopView, Prefix, Revoked, Saved, SessionRows, UsageRow, key_text};
 use crate::wire::{BackedUp, ByteProgress};
 
 /// How long the server may take for anything but a backup.
@@ -54,48 +50,6 @@ impl ControlClient {
         self.connect().await.ok()?.peer_cred().ok()?.pid()
     }
 
-    /// See [`Operator::page`](crate::operator::Operator::page).
-    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<SessionRows, Failure> {
-        let after = after.map(|key| format!("&after={}", key_text(&key))).unwrap_or_default();
-        self.get(&format!("/sessions?limit={limit}{after}")).await
-    }
-
-    /// See [`Operator::matching`](crate::operator::Operator::matching).
-    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<SessionRows, Failure> {
-        self.get(&format!("/sessions?limit={limit}&prefix={}", prefix.digits())).await
-    }
-
-    /// See [`Operator::show`](crate::operator::Operator::show).
-    pub(crate) async fn show(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
-        self.get(&format!("/sessions/{}", key_text(&key))).await
-    }
-
-    /// See [`Operator::revoke`](crate::operator::Operator::revoke).
-    pub(crate) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
-        self.post(&format!("/sessions/{}/revoke", key_text(&key)), Bytes::new()).await
-    }
-
-    /// See [`Operator::annotate`](crate::operator::Operator::annotate).
-    pub(crate) async fn annotate(
-        &self,
-        key: SessionKey,
-        changes: &Changes,
-    ) -> Result<Option<Settings>, Failure> {
-        let body = serde_json::to_vec(changes).expect("changes have a JSON form");
-        self.post(&format!("/sessions/{}/settings", key_text(&key)), body.into()).await
-    }
-
-    /// See [`Operator::export`](crate::operator::Operator::export).
-    pub(crate) async fn export(&self, key: SessionKey) -> Result<Option<Saved>, Failure> {
-        self.get(&format!("/sessions/{}/export", key_text(&key))).await
-    }
-
-    /// See [`Operator::import`](crate::operator::Operator::import).
-    pub(crate) async fn import(&self, saved: &Saved, existing: Existing) -> Result<(), Failure> {
-        let replace = existing == Existing::Replace;
-        self.post(&format!("/sessions?replace={replace}"), saved.line().into()).await
-    }
-
     /// See [`Operator::backup`](crate::operator::Operator::backup).
     pub(crate) async fn backup(
         &self,
@@ -104,7 +58,8 @@ impl ControlClient {
     ) -> Result<BackedUp, Failure> {
         let order = serde_json::to_vec(&BackupOrder { to: to.to_owned() })
             .map_err(|error| Failure::new(format!("cannot name `{}`", to.display())).caused_by(error))?;
-        let mut body = self.send(Method::POST, "/backup", order.into()).await?.into_body();
+        let request = ControlRequest { method: Method::POST, path: "/backup".to_owned(), body: order.into() };
+        let mut body = self.send(request).await?.into_body();
         let mut read = Vec::new();
         // No deadline: a backup may take long, and a server that ends closes the connection.
         while let Some(frame) = body.frame().await {
@@ -144,37 +99,10 @@ impl ControlClient {
         }
     }
 
-    /// See [`Operator::usage`](crate::operator::Operator::usage).
-    pub(crate) async fn usage(&self) -> Result<Vec<UsageRow>, Failure> {
-        self.get("/usage").await
-    }
-
-    /// See [`Operator::calls`](crate::operator::Operator::calls).
-    pub(crate) async fn calls(&self) -> Result<CallList, Failure> {
-        self.get("/calls").await
-    }
-
-    /// See [`Operator::loops`](crate::operator::Operator::loops). Empty for a server of a version without this route.
-    pub(crate) async fn loops(&self) -> Vec<LoopView> {
-        self.get("/loops").await.unwrap_or_default()
-    }
-
-    /// The requests about data sessions.
-    pub(crate) fn data(&self) -> DataClient<'_> {
-        DataClient(self)
-    }
-
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
-        self.ask(Method::GET, path, Bytes::new()).await
-    }
-
-    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: Bytes) -> Result<T, Failure> {
-        self.ask(Method::POST, path, body).await
-    }
-
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, Failure> {
+    /// The answer to a request.
+    pub(super) async fn ask<T: DeserializeOwned>(&self, request: ControlRequest) -> Result<T, Failure> {
         let answer = async {
-            let body = self.send(method, path, body).await?.into_body();
+            let body = self.send(request).await?.into_body();
             let body = body.collect().await.map_err(|error| lost().caused_by(error))?;
             decode(&body.to_bytes())
         };
@@ -185,9 +113,9 @@ impl ControlClient {
     }
 
     /// Sends a request. A response with another status than 200 becomes a failure.
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, Failure> {
-        let request = request(method, path)
-            .body(Full::new(body))
+    async fn send(&self, sent: ControlRequest) -> Result<Response<Incoming>, Failure> {
+        let request = request(sent.method, &sent.path)
+            .body(Full::new(sent.body))
             .map_err(|error| Failure::new("cannot ask the server").caused_by(error))?;
         let response = self.exchange(request).await?;
         if response.status() == StatusCode::OK {

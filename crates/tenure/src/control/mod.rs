@@ -6,16 +6,16 @@
 //! store in use asks there instead. Clients never see the socket, and a server that cannot create it serves without it.
 //!
 //! Read in this order: `server` (the socket), `routes` (the requests), `lines` (answers that take a while), `client`
-//! (the command's side), `data` (both sides for data sessions), `take_over` (both sides when a process replaces
-//! another), `passing` (sockets that are passed between the two), `memory` (servers without a disk store).
+//! (the command's side), `operations` (each request and its answer), `take_over` (both sides when a process replaces
+//! another), `pass_sockets` (sockets that are passed between the two), `memory` (servers without a disk store).
 
 mod server;
 mod routes;
 mod lines;
 mod client;
-mod data;
+mod operations;
 mod take_over;
-mod passing;
+mod pass_sockets;
 mod memory;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use client::ControlClient;
 pub(crate) use memory::{memory_servers, memory_socket};
+pub(crate) use operations::Operations;
 pub(crate) use server::Control;
 pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
 

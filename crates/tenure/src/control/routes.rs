@@ -11,19 +11,21 @@ use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_session::SessionKey;
 use tenure_session::session::Existing;
 
 use super::lines::LineBody;
-use super::{BASE, BackupLine, BackupOrder, HandOver, data, take_over};
+use super::{BASE, BackupLine, BackupOrder, HandOver, take_over};
 use crate::failure::Failure;
-use crate::operator::{MAX_LINE_BYTES, Operator, Prefix, Saved, parse_key};
+use crate::operator::{DataName, MAX_LINE_BYTES, Operator, Prefix, Saved, Show, parse_key};
 use crate::wire::{BackedUp, ByteProgress};
 
 /// How long a request's body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
 /// Rows of a page if the request has no limit.
-pub(super) const ROWS: usize = 100;
+const ROWS: usize = 100;
 
 pub(super) type ControlAnswer = Response<Either<Full<Bytes>, LineBody>>;
 
@@ -44,51 +46,63 @@ pub(super) async fn answer(
 async fn route(operator: Operator, request: Request<Incoming>) -> Result<ControlAnswer, Failure> {
     let (head, body) = request.into_parts();
     let query = Query(head.uri.query().unwrap_or_default());
-    let Some(path) = head.uri.path().strip_prefix(BASE) else { return Ok(unknown()) };
+    let Some(path) = head.uri.path().strip_prefix(BASE) else {
+        return Ok(refused(StatusCode::NOT_FOUND));
+    };
     let path: Vec<_> = path.split('/').skip(1).collect();
+    let data = operator.data();
     match (&head.method, &path[..]) {
-        (&Method::GET, ["sessions"]) => {
-            let limit = query.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(ROWS);
-            let page = match query.get("prefix") {
-                Some(prefix) => operator.matching(&read_prefix(prefix)?, limit).await?,
-                None => operator.page(query.get("after").map(read_key).transpose()?, limit).await?,
-            };
-            Ok(json(StatusCode::OK, &page))
-        }
+        (&Method::GET, ["sessions"]) => match query.get("prefix") {
+            Some(prefix) => {
+                let prefix = Prefix::parse(prefix).ok_or_else(|| bad("the first digits of a key"))?;
+                ok(&operator.matching(&prefix, query.limit()).await?)
+            }
+            None => ok(&operator.page(query.after()?, query.limit()).await?),
+        },
         (&Method::POST, ["sessions"]) => {
             let existing =
                 if query.get("replace") == Some("true") { Existing::Replace } else { Existing::Keep };
             let line = read_body(body).await?;
             let saved = Saved::parse(&line).map_err(|error| bad("a saved session").caused_by(error))?;
-            operator.import(saved, existing).await?;
-            Ok(json(StatusCode::OK, &()))
+            ok(&operator.import(saved, existing).await?)
         }
-        (&Method::GET, ["sessions", key]) => Ok(json(StatusCode::OK, &operator.show(read_key(key)?).await?)),
-        (&Method::GET, ["sessions", key, "export"]) => {
-            Ok(json(StatusCode::OK, &operator.export(read_key(key)?).await?))
-        }
-        (&Method::POST, ["sessions", key, "revoke"]) => {
-            Ok(json(StatusCode::OK, &operator.revoke(read_key(key)?).await?))
-        }
+        (&Method::GET, ["sessions", key]) => ok(&operator.show(read_key(key)?).await?),
+        (&Method::GET, ["sessions", key, "export"]) => ok(&operator.export(read_key(key)?).await?),
+        (&Method::POST, ["sessions", key, "revoke"]) => ok(&operator.revoke(read_key(key)?).await?),
         (&Method::POST, ["sessions", key, "settings"]) => {
-            let changes = serde_json::from_slice(&read_body(body).await?);
-            let changes = changes.map_err(|error| bad("changes of a session").caused_by(error))?;
-            Ok(json(StatusCode::OK, &operator.annotate(read_key(key)?, &changes).await?))
+            let changes = read_json(body, "changes of a session").await?;
+            ok(&operator.annotate(read_key(key)?, &changes).await?)
         }
-        (&Method::GET, ["calls"]) => Ok(json(StatusCode::OK, &operator.calls())),
-        (&Method::GET, ["usage"]) => Ok(json(StatusCode::OK, &operator.usage())),
-        (&Method::GET, ["loops"]) => Ok(json(StatusCode::OK, &operator.loops())),
+        (&Method::GET, ["data"]) => match query.get("name") {
+            Some(name) => {
+                let name = DataName::parse(name).ok_or_else(|| bad("the name of a data session"))?;
+                ok(&data.matching(&name, query.limit()).await?)
+            }
+            None => ok(&data.page(query.after()?, query.limit()).await?),
+        },
+        (&Method::POST, ["data"]) => {
+            ok(&data.create(read_json(body, "a data session to make").await?).await?)
+        }
+        (&Method::GET, ["data", "count"]) => ok(&data.count().await?),
+        (&Method::GET, ["data", key]) => {
+            let show = if query.get("contents") == Some("true") { Show::Contents } else { Show::Facts };
+            ok(&data.show(read_key(key)?, show).await?)
+        }
+        (&Method::POST, ["data", key, "resume"]) => ok(&data.resume(read_key(key)?).await?),
+        (&Method::GET, ["data", key, "names"]) => ok(&data.select(read_key(key)?).await?),
+        (&Method::POST, ["data", key, "clear"]) => ok(&data.clear(read_key(key)?).await?),
+        (&Method::POST, ["data", key, "revoke"]) => ok(&data.revoke(read_key(key)?).await?),
+        (&Method::GET, ["calls"]) => ok(&operator.calls()),
+        (&Method::GET, ["usage"]) => ok(&operator.usage()),
+        (&Method::GET, ["loops"]) => ok(&operator.loops()),
         (&Method::POST, ["backup"]) => {
-            let order = serde_json::from_slice(&read_body(body).await?);
-            Ok(backup(operator, order.map_err(|error| bad("a backup").caused_by(error))?))
+            let order = read_json(body, "a backup").await?;
+            Ok(backup(operator, order))
         }
-        (method, ["data", path @ ..]) => {
-            data::route(operator.data(), method, path, &query, read_body(body)).await
-        }
-        (_, ["sessions", ..] | ["backup"] | ["calls"] | ["usage"] | ["loops"]) => {
+        (_, ["sessions" | "data", ..] | ["backup"] | ["calls"] | ["usage"] | ["loops"]) => {
             Ok(refused(StatusCode::METHOD_NOT_ALLOWED))
         }
-        _ => Ok(unknown()),
+        _ => Ok(refused(StatusCode::NOT_FOUND)),
     }
 }
 
@@ -111,12 +125,8 @@ fn backup(operator: Operator, order: BackupOrder) -> ControlAnswer {
     Response::new(Either::Right(lines))
 }
 
-pub(super) fn read_key(text: &str) -> Result<tenure_session::SessionKey, Failure> {
+fn read_key(text: &str) -> Result<SessionKey, Failure> {
     parse_key(text).ok_or_else(|| bad("a key"))
-}
-
-fn read_prefix(text: &str) -> Result<Prefix, Failure> {
-    Prefix::parse(text).ok_or_else(|| bad("the first digits of a key"))
 }
 
 async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
@@ -128,8 +138,16 @@ async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
     }
 }
 
-pub(super) fn bad(what: &str) -> Failure {
+async fn read_json<T: DeserializeOwned>(body: Incoming, what: &str) -> Result<T, Failure> {
+    serde_json::from_slice(&read_body(body).await?).map_err(|error| bad(what).caused_by(error))
+}
+
+fn bad(what: &str) -> Failure {
     Failure::new(format!("the server expected {what} and got something else"))
+}
+
+fn ok(value: &impl Serialize) -> Result<ControlAnswer, Failure> {
+    Ok(json(StatusCode::OK, value))
 }
 
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> ControlAnswer {
@@ -143,16 +161,22 @@ pub(super) fn refused(status: StatusCode) -> ControlAnswer {
     json(status, &Failure::new("the server does not know this request"))
 }
 
-fn unknown() -> ControlAnswer {
-    refused(StatusCode::NOT_FOUND)
-}
-
 /// The query of a URL. All values are digits or words, so none is escaped.
-pub(super) struct Query<'a>(&'a str);
+struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
-    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
+    fn get(&self, name: &str) -> Option<&'a str> {
         let mut pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         pairs.find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// How many rows a page may have.
+    fn limit(&self) -> usize {
+        self.get("limit").and_then(|limit| limit.parse().ok()).unwrap_or(ROWS)
+    }
+
+    /// The key after which a page begins.
+    fn after(&self) -> Result<Option<SessionKey>, Failure> {
+        self.get("after").map(read_key).transpose()
     }
 }

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::passing::{Arrivals, Arrived, receive_one, send_fd, send_kept};
+use super::pass_sockets::{Arrivals, Arrived, receive_one, send_fd, send_kept};
 use super::routes::{ControlAnswer, json, refused};
 use crate::failure::Failure;
 

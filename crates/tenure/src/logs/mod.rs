@@ -75,7 +75,7 @@ pub fn start(log: &LogConfig) -> Result<(), Failure> {
 }
 
 /// Waits until all lines are written, but not longer than the end of a process may take.
-pub fn finish() {
+pub(crate) fn finish() {
     if let Some(queue) = LOG.get() {
         queue.finish(LAST_LINES);
     }

@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::OWN;
 use super::limit::Limit;
-use crate::foreign::HarmlessLines;
+use crate::escape::HarmlessLines;
 
 /// The most bytes in the queue.
 const MOST_BYTES: usize = 1 << 20;

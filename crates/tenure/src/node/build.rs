@@ -14,9 +14,9 @@ use super::{MountedNode, Node, watched};
 use crate::config::Config;
 use crate::control::{self, Control, HandOver};
 use crate::failure::Failure;
-use crate::operator::{DataOperator, Operator};
+use crate::operator::Operator;
+use crate::shutdown::{self, ControlEnd};
 use crate::socket::{AfterUs, Socket};
-use crate::stopping::{self, ControlEnd};
 use crate::wire::{self, Assembled, OpenedStore, Program, Served};
 
 /// The parts of a node. The configuration decides every part that is not added here.
@@ -147,10 +147,10 @@ impl<'a> NodeBuilder<'a> {
         served: Served,
         opened: OpenedStore,
     ) -> Result<(MountedNode, Option<PathBuf>), Failure> {
-        let Assembled { sessions, exchanges, states, router, store, budget, folder } =
+        let Assembled { runtimes, front: router, folder } =
             wire::assemble(self.config, served, opened).await?;
         let (stages, tasks) = (Stages::default(), TaskTracker::new());
-        Ok((MountedNode { sessions, exchanges, states, store, budget, router, stages, tasks }, folder))
+        Ok((MountedNode { runtimes, router, stages, tasks }, folder))
     }
 }
 
@@ -162,11 +162,8 @@ impl MountedNode {
         control: ControlEnd,
         socket: Option<(HandOver, AfterUs)>,
     ) -> impl Future<Output = ()> + use<> {
-        stopping::wind_down(stopping::NodeParts {
-            sessions: self.sessions.clone(),
-            exchanges: self.exchanges.clone(),
-            states: self.states.clone(),
-            store: self.store.clone(),
+        shutdown::wind_down(shutdown::NodeParts {
+            runtimes: self.runtimes.clone(),
             stages: self.stages.clone(),
             control,
             socket,
@@ -175,10 +172,7 @@ impl MountedNode {
     }
 
     fn operator(&self, kinds: Vec<KindOfState>) -> Operator {
-        let data = DataOperator::online(self.states.clone(), kinds);
-        Operator::online(self.store.clone(), self.sessions.clone(), data)
-            .with_exchanges(self.exchanges.clone())
-            .with_budget(self.budget.clone())
+        Operator::online(&self.runtimes, kinds).with_budget(self.runtimes.budget.clone())
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tenure_session::backend::Backend;
 use tenure_session::session::Sessions;
-use tenure_session::state::States;
 use tenure_transport::stdio::Stdio;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
@@ -13,17 +12,15 @@ use super::watched;
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::operator::{DataOperator, Operator};
-use crate::stopping::ControlEnd;
-use crate::wire::{self, AssembledStdio, OpenedStore, Program, Served};
+use crate::operator::Operator;
+use crate::shutdown::ControlEnd;
+use crate::wire::{self, Assembled, OpenedStore, Program, Runtimes, Served};
 
 /// A process with one client, over a pair of byte streams.
 #[derive(Debug)]
 pub struct StdioNode {
-    sessions: Sessions,
-    states: States,
+    runtimes: Runtimes,
     stdio: Stdio,
-    store: OpenedStore,
     // Kept until the end, so that operators can look at the process.
     control: Option<Control>,
 }
@@ -53,22 +50,20 @@ impl StdioNode {
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
         let kinds = served.kinds.clone();
-        let AssembledStdio { sessions, exchanges, states, stdio, store, folder } =
-            wire::assemble_stdio(config, served).await?;
-        let data = DataOperator::online(states.clone(), kinds);
-        let operator = Operator::online(store.clone(), sessions.clone(), data).with_exchanges(exchanges);
+        let Assembled { runtimes, front: stdio, folder } = wire::assemble_stdio(config, served).await?;
+        let operator = Operator::online(&runtimes, kinds);
         let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
-        Ok(Self { sessions, states, stdio, store, control })
+        Ok(Self { runtimes, stdio, control })
     }
 
     /// The store.
     pub fn store(&self) -> &OpenedStore {
-        &self.store
+        &self.runtimes.store
     }
 
     /// The sessions, of which there will be one.
     pub fn sessions(&self) -> &Sessions {
-        &self.sessions
+        &self.runtimes.sessions
     }
 
     /// Serves until the client closes the input, the output fails, or `stop` is cancelled. Then finishes the running
@@ -87,6 +82,6 @@ impl StdioNode {
             end.over.cancel();
         };
         tokio::join!(served, watched(self.control, end.clone()));
-        self.states.stop().await;
+        self.runtimes.states.stop().await;
     }
 }

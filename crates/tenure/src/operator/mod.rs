@@ -4,14 +4,14 @@
 //! the store itself. Its answers are the same JSON everywhere: on the control socket, with `--json`, and in exported
 //! files. `cli` formats them for a terminal.
 //!
-//! Read in this order: `desk` (the operations), `view` (the types of the answers), `look` (how they are filled),
-//! `signs` (what looks wrong), `saved` (sessions in a file), `key` (how people name a session), `data` (the same for
+//! Read in this order: `commands` (the operations), `view` (the types of the answers), `details` (how they are
+//! filled), `problems` (what looks wrong), `saved` (sessions in a file), `key` (how people name a session), `data` (the same for
 //! data sessions), `calls` (running requests), `usage` (what clients make the server hold).
 
-mod desk;
+mod commands;
 mod view;
-mod look;
-mod signs;
+mod details;
+mod problems;
 mod saved;
 mod key;
 mod data;
@@ -19,13 +19,13 @@ mod calls;
 mod usage;
 
 pub(crate) use calls::{CallList, CallRow, CallState, CallWait};
+pub(crate) use commands::{Operator, Revoked, now};
 pub(crate) use data::{
-    Contents, DataDetail, DataName, DataOperator, DataPage, DataRow, DataState, NamedData, NewData,
-    ResumedData, Show, parse_secret,
+    Contents, DataDetail, DataName, DataOperator, DataRow, DataState, NamedData, NewData, ResumedData, Show,
+    parse_secret,
 };
-pub(crate) use desk::{Operator, Revoked, SessionRows, now};
 pub(crate) use key::{Prefix, key_text, parse_key};
+pub(crate) use problems::LONG;
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};
-pub(crate) use signs::LONG;
 pub(crate) use usage::{PeerRow, UsageRow};
-pub(crate) use view::{CallView, Detail, LoopView, Party, SessionRow, ShownState, StreamView};
+pub(crate) use view::{CallView, Detail, LoopView, Page, Party, SessionRow, ShownState, StreamView};

@@ -8,7 +8,7 @@ use tenure_session::record::EndCause;
 use tenure_session::settings::Settings;
 
 /// Where a session stands.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ShownState {
     /// In the memory of a running server.
@@ -18,11 +18,21 @@ pub(crate) enum ShownState {
     /// Over.
     Ended,
     /// Its record cannot be decoded.
+    #[default]
     Unreadable,
 }
 
+/// Some rows of a list, in the order of their keys.
+#[derive(Serialize, Deserialize, Debug)]
+pub(crate) struct Page<Row> {
+    pub(crate) rows: Vec<Row>,
+    /// The next page begins after this key; `None` on the last page.
+    #[serde(default)]
+    pub(crate) next: Option<String>,
+}
+
 /// One session in a list.
-#[derive(Serialize, Deserialize, Clone, Debug)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub(crate) struct SessionRow {
     /// The hashed id, all of it.
     pub(crate) key: String,
@@ -75,7 +85,8 @@ pub(crate) struct Detail {
     #[serde(flatten)]
     pub(crate) row: SessionRow,
     /// What looks wrong, in words.
-    pub(crate) signs: Vec<String>,
+    #[serde(rename = "signs")]
+    pub(crate) problems: Vec<String>,
     /// The client, as it called itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<Party>,
@@ -180,6 +191,18 @@ pub(crate) struct EventTotals {
     /// When the oldest of them happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) oldest: Option<u64>,
+}
+
+impl ShownState {
+    /// The word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Awake => "awake",
+            Self::Dormant => "dormant",
+            Self::Ended => "ended",
+            Self::Unreadable => "unreadable",
+        }
+    }
 }
 
 impl CallView {

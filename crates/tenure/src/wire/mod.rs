@@ -14,7 +14,7 @@ pub(crate) use tenure_store::disk::{ByteProgress, Damage, DamageKind, Missing, R
 pub(crate) use tenure_store::open::OpenedStore;
 
 pub(crate) use backends::{Program, Served, demo_kinds, served, watch_over_children};
-pub(crate) use node::{Assembled, AssembledStdio, assemble, assemble_stdio, listening, look_for_parts};
+pub(crate) use node::{Assembled, Runtimes, assemble, assemble_stdio, listening, look_for_parts};
 pub(crate) use store::{
     Access, BackedUp, backup, check, copy, count, disk_url, existing_folder, folder, new_key, open,
     open_configured, repair, store_url,

@@ -31,14 +31,21 @@ use crate::config::{Config, DataOffer};
 use crate::failure::Failure;
 use crate::servers;
 
-/// The parts of a running HTTP server, without the socket.
-pub(crate) struct Assembled {
+/// The parts that serve clients, with sessions and without them, and all that they keep.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtimes {
     pub(crate) sessions: Sessions,
     pub(crate) exchanges: Exchanges,
+    /// The data sessions of both.
     pub(crate) states: States,
-    pub(crate) router: Router,
     pub(crate) store: OpenedStore,
     pub(crate) budget: Budget,
+}
+
+/// The runtimes with what stands in front of them.
+pub(crate) struct Assembled<Front> {
+    pub(crate) runtimes: Runtimes,
+    pub(crate) front: Front,
     /// The store's folder, if it has one.
     pub(crate) folder: Option<PathBuf>,
 }
@@ -48,35 +55,26 @@ pub(crate) async fn assemble(
     config: &Config,
     served: Served,
     opened: OpenedStore,
-) -> Result<Assembled, Failure> {
+) -> Result<Assembled<Router>, Failure> {
     let folder = store::control_folder(config, &opened)?;
     let routes = served.routes.clone();
-    let budget = budget(config);
-    let limits = config.limits.clone();
-    let Runtimes { sessions, exchanges, states } = run(&opened, config, limits, served, &budget).await?;
-    let rules =
-        Rules { stall_timeout: config.bounds.stall_timeout, budget: budget.clone(), ..config.rules.clone() };
+    let runtimes = run(opened, config, config.limits.clone(), served).await?;
+    let rules = Rules {
+        stall_timeout: config.bounds.stall_timeout,
+        budget: runtimes.budget.clone(),
+        ..config.rules.clone()
+    };
     let endpoint = |route: Route| {
-        Endpoint::new(sessions.on(route.clone()), rules.clone()).with_exchanges(exchanges.on(route))
+        Endpoint::new(runtimes.sessions.on(route.clone()), rules.clone())
+            .with_exchanges(runtimes.exchanges.on(route))
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
-    Ok(Assembled { sessions, exchanges, states, router, store: opened, budget, folder })
-}
-
-/// The parts of a process that serves one client over stdio.
-pub(crate) struct AssembledStdio {
-    pub(crate) sessions: Sessions,
-    pub(crate) exchanges: Exchanges,
-    pub(crate) states: States,
-    pub(crate) stdio: Stdio,
-    pub(crate) store: OpenedStore,
-    /// The store's folder, if it has one.
-    pub(crate) folder: Option<PathBuf>,
+    Ok(Assembled { runtimes, front: router, folder })
 }
 
 /// Opens the store, starts the sessions and exchanges, and puts the connection in front of them.
-pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<AssembledStdio, Failure> {
+pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<Assembled<Stdio>, Failure> {
     let opened = match store::open_configured(config).await? {
         Access::Open(opened) => opened,
         Access::InUse(failure) => {
@@ -96,35 +94,26 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         ..config.limits.clone()
     };
     let folder = store::control_folder(config, &opened)?;
-    let Runtimes { sessions, exchanges, states } =
-        run(&opened, config, limits, served, &budget(config)).await?;
-    let stdio = Stdio::new(sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
-        .with_exchanges(exchanges.clone());
-    Ok(AssembledStdio { sessions, exchanges, states, stdio, store: opened, folder })
-}
-
-/// Serves clients: with sessions, without them, and the data sessions of both.
-struct Runtimes {
-    sessions: Sessions,
-    exchanges: Exchanges,
-    states: States,
+    let runtimes = run(opened, config, limits, served).await?;
+    let stdio = Stdio::new(runtimes.sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
+        .with_exchanges(runtimes.exchanges.clone());
+    Ok(Assembled { runtimes, front: stdio, folder })
 }
 
 /// Starts the runtimes. Every step that can fail comes before the first start: the caller closes the store after a
 /// failure, and a started runtime would go on using it.
 async fn run(
-    opened: &OpenedStore,
+    opened: OpenedStore,
     config: &Config,
     limits: Limits,
     served: Served,
-    budget: &Budget,
 ) -> Result<Runtimes, Failure> {
-    let store = Arc::clone(&opened.store);
+    let (store, budget) = (Arc::clone(&opened.store), budget(config));
     let seal = store::request_state_seal(config, &store).await?;
     let carry = store::keys(config.data.carry_key_file.as_ref())?;
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
-    let (backend, states) = with_data_sessions(config, served, &store, carry, budget);
+    let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -161,7 +150,7 @@ async fn run(
     for part in [&loops, states.loops(), exchanges.loops()] {
         sessions.loops().include(part);
     }
-    Ok(Runtimes { sessions, exchanges, states })
+    Ok(Runtimes { sessions, exchanges, states, store: opened, budget })
 }
 
 /// Puts data sessions in front of a server, if they are offered.

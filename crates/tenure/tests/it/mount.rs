@@ -146,13 +146,14 @@ async fn a_node_keeps_its_sessions_in_a_store_that_it_was_given() {
     let store = Arc::new(Disk::open(folder.path(), Sync::Os).unwrap());
     let backend = || Arc::new(tenure::demo::backend());
     let config = config(&[("store", "disk:/nowhere/at/all")]);
-    let node = Node::with_store(&config, backend(), store.clone()).await.unwrap();
+    let node =
+        Node::builder(&config).with_backend(backend()).with_store(store.clone()).start().await.unwrap();
     let session = Session::start(node.address()).await;
     let began = Instant::now();
     within("the node stops", node.stop()).await;
     assert!(began.elapsed() < DEADLINE / 2, "it does not wait for other holders of the store");
 
-    let node = Node::with_store(&config, backend(), store).await.unwrap();
+    let node = Node::builder(&config).with_backend(backend()).with_store(store).start().await.unwrap();
     let session = session.moved_to(node.address());
     let answer = session.tool(1, "public_echo", &json!({ "text": "still there" })).await;
     assert_eq!(*text(&answer.json()), json!("still there"));

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tenure_client::Dialect;
 
 use crate::cli::{Failure, note, say};
-use crate::foreign::plain_lines;
+use crate::escape::plain_lines;
 
 /// Which part of a result is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,14 +1,14 @@
 //! `tenure jar use|new|clear|forget`: choose the session that calls to a server use, or stop using sessions.
 
 use clap::Args;
-use tenure_client::{Book, ClientErrorKind, Create, DataSessionId, Error, Jar, JarServer, SessionOptions};
+use tenure_client::{Book, ClientErrorKind, Create, DataSessionId, Error, Jar, JarServer};
 
 use super::{ClearArgs, find, short_id, split};
-use crate::cli::connect::{ConnectArgs, ServerConnection, close, session_failure};
+use crate::cli::connect::{ClientArgs, ServerConnection, close, session_failure};
 use crate::cli::target::{JarArgs, Target, moment};
 use crate::cli::words::sessions;
 use crate::cli::{Failure, note, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// The reason in the jar for sessions that were put aside.
 const CLEARED: &str = "cleared";
@@ -33,13 +33,8 @@ pub(in crate::cli) struct NewArgs {
     /// The server's URL; left out if a command follows `--`.
     #[arg(value_name = "URL")]
     words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
     #[command(flatten)]
-    jar: JarArgs,
-    #[command(flatten)]
-    connect: ConnectArgs,
+    client: ClientArgs,
 }
 
 #[derive(Args, Debug)]
@@ -47,16 +42,11 @@ pub(in crate::cli) struct ForgetArgs {
     /// The server's URL (left out if a command follows `--`), and the id of one session or the beginning of it.
     #[arg(value_name = "WORD")]
     words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
     /// Also end them at the server, with what is kept in them.
     #[arg(long)]
     delete: bool,
     #[command(flatten)]
-    jar: JarArgs,
-    #[command(flatten)]
-    connect: ConnectArgs,
+    client: ClientArgs,
 }
 
 /// `tenure jar use`.
@@ -95,8 +85,9 @@ pub(super) fn select(args: &UseArgs) -> Result<(), Failure> {
 
 /// `tenure jar new`.
 pub(super) async fn make(args: &NewArgs) -> Result<(), Failure> {
-    let (target, _) = split(&args.words, &args.command, 0)?;
-    let connection = connect(&target, &args.jar, &args.connect).await?;
+    let client = &args.client;
+    let (target, _) = split(&args.words, &client.command, 0)?;
+    let connection = client.open(&target, client.connect.listener(), Create::Never).await?;
     let made = connection.sessions().create(None, None).await;
     let said = match made {
         Ok(session) => say(&format!("calls to `{target}` use {}\n", short_id(session.id.reveal()))),
@@ -108,7 +99,7 @@ pub(super) async fn make(args: &NewArgs) -> Result<(), Failure> {
 
 /// `tenure jar clear`.
 pub(super) fn clear(args: &ClearArgs) -> Result<(), Failure> {
-    let (target, _) = split(&args.words, &args.command, 0)?;
+    let (target, _) = split(&args.server.words, &args.server.command, 0)?;
     let server = target.server(args.jar.principal());
     let count = change(&args.jar.open()?, |book| {
         // All of them: if only the last used one was put aside, the jar would use the next newest.
@@ -130,9 +121,10 @@ pub(super) fn clear(args: &ClearArgs) -> Result<(), Failure> {
 
 /// `tenure jar forget`.
 pub(super) async fn forget(args: &ForgetArgs) -> Result<(), Failure> {
-    let (target, id) = split(&args.words, &args.command, 1)?;
-    let server = target.server(args.jar.principal());
-    let jar = args.jar.open()?;
+    let client = &args.client;
+    let (target, id) = split(&args.words, &client.command, 1)?;
+    let server = target.server(client.jar.principal());
+    let jar = client.jar.open()?;
     let book = jar.read().map_err(cannot_use)?;
     let chosen = match id {
         Some(id) => {
@@ -146,7 +138,7 @@ pub(super) async fn forget(args: &ForgetArgs) -> Result<(), Failure> {
         return Ok(());
     }
     if args.delete {
-        let connection = connect(&target, &args.jar, &args.connect).await?;
+        let connection = client.open(&target, client.connect.listener(), Create::Never).await?;
         let deleted = delete(&connection, &chosen).await;
         close(connection).await;
         deleted?;
@@ -181,11 +173,6 @@ async fn delete(connection: &ServerConnection, chosen: &[DataSessionId]) -> Resu
         }
     }
     Ok(())
-}
-
-async fn connect(target: &Target, jar: &JarArgs, args: &ConnectArgs) -> Result<ServerConnection, Failure> {
-    let options = SessionOptions { create: Create::Never, ..SessionOptions::new(jar.open()?) };
-    args.connect(target, jar.principal(), args.listener(), options).await
 }
 
 /// Which sessions of a server.

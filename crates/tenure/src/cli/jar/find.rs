@@ -12,7 +12,7 @@ pub(in crate::cli) fn short_id(id: &str) -> String {
     let shown = SHOWN.min(id.chars().count() / 2);
     let mut text: String = id.chars().take(shown).collect();
     text.push('…');
-    crate::foreign::plain(&text)
+    crate::escape::plain(&text)
 }
 
 /// The session whose id is `id` or begins with it, among the sessions of one server, or of all servers without a key.

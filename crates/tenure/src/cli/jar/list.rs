@@ -9,13 +9,14 @@ use time::format_description::well_known::Rfc3339;
 
 use super::short_id;
 use crate::cli::paint::{Paint, Tone};
-use crate::cli::table::{Cell, Side, table};
-use crate::cli::target::{JarArgs, moment, shown_url};
+use crate::cli::table::{Cell, known, left, table};
+use crate::cli::target::{JarArgs, moment};
 use crate::cli::words::short;
 use crate::cli::{Failure, note, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 use crate::operator::now;
-use crate::times::{ago, until};
+use crate::time_text::{ago, until};
+use crate::url_text;
 
 /// Letters of a reason that are shown.
 const REASON: usize = 40;
@@ -90,31 +91,28 @@ fn render(record: &JarRecord, now: Time, moment: OffsetDateTime, sight: Sight, p
     if let Some(principal) = &record.principal {
         head.push_str(&format!("  for {}", plain(principal)));
     }
-    let titles =
-        [("SESSION", Side::Left), ("STATE", Side::Left), ("UPDATED", Side::Left), ("EXPIRES", Side::Left)];
-    let rows: Vec<_> = states(record, moment)
-        .map(|(kept, state)| {
-            let (word, tone) = match state {
-                JarState::InUse => ("in use".to_owned(), Tone::Good),
-                JarState::Active => ("active".to_owned(), Tone::Plain),
-                JarState::Expired => ("expired".to_owned(), Tone::Quiet),
-                JarState::Invalidated => (invalidated(kept), Tone::Quiet),
-            };
-            let updated = kept.updated_at.as_deref().and_then(milliseconds).map(|at| ago(at, now));
-            let expires = kept.cookie.expiry().map(|expiry| match milliseconds(expiry) {
-                Some(at) if at > now.0 => until(at, now),
-                Some(at) => ago(at, now),
-                None => short(&plain(expiry), REASON),
-            });
-            vec![
-                Cell::new(session(kept, sight)),
-                Cell::new(word).tone(tone),
-                Cell::new(updated.unwrap_or_else(|| "-".to_owned())),
-                Cell::new(expires.unwrap_or_else(|| "-".to_owned())),
-            ]
+    type Kept<'a> = (&'a KeptCookie, JarState);
+    let state = |row: &Kept<'_>| match row.1 {
+        JarState::InUse => Cell::new("in use").tone(Tone::Good),
+        JarState::Active => Cell::new("active"),
+        JarState::Expired => Cell::new("expired").tone(Tone::Quiet),
+        JarState::Invalidated => Cell::new(invalidated(row.0)).tone(Tone::Quiet),
+    };
+    let updated = |row: &Kept<'_>| row.0.updated_at.as_deref().and_then(milliseconds).map(|at| ago(at, now));
+    let expires = |row: &Kept<'_>| {
+        row.0.cookie.expiry().map(|expiry| match milliseconds(expiry) {
+            Some(at) if at > now.0 => until(at, now),
+            Some(at) => ago(at, now),
+            None => short(&plain(expiry), REASON),
         })
-        .collect();
-    let lines = table(&titles, &rows, paint);
+    };
+    let columns = [
+        left("SESSION", |row: &Kept<'_>| session(row.0, sight)),
+        left("STATE", state),
+        left("UPDATED", |row: &Kept<'_>| known(updated(row))),
+        left("EXPIRES", |row: &Kept<'_>| known(expires(row))),
+    ];
+    let lines = table(&columns, &states(record, moment).collect::<Vec<_>>(), paint);
     let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
     format!("{head}\n{lines}")
 }
@@ -192,7 +190,7 @@ fn target(record: &JarRecord, sight: Sight) -> String {
     };
     let key = key.unwrap_or(&record.key);
     match (key.strip_prefix("url:"), sight) {
-        (Some(url), Sight::Safe) => shown_url(url),
+        (Some(url), Sight::Safe) => url_text::marked(url),
         (Some(url), Sight::Secrets) => url.to_owned(),
         (None, _) => key.strip_prefix("cmd:").unwrap_or(key).to_owned(),
     }

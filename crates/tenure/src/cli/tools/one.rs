@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::cli::paint::{Paint, Tone};
 use crate::cli::schema;
-use crate::cli::table::{Cell, Side, table};
-use crate::foreign::plain;
+use crate::cli::table::{Cell, left, table};
+use crate::escape::plain;
 
 pub(super) fn render(tool: &Value, paint: Paint) -> String {
     let text = |key: &str| tool[key].as_str().map(str::trim).filter(|text| !text.is_empty());
@@ -35,24 +35,24 @@ fn section(title: &str, object: &Value, paint: Paint) -> String {
     let Some(properties) = properties else { return format!("\n{title}: none\n") };
     let required =
         |name: &str| object["required"].as_array().is_some_and(|all| all.iter().any(|it| it == name));
-    let row = |(name, schema): (&String, &Value)| {
+    let about = |schema: &Value| {
         let mut about = schema["description"].as_str().unwrap_or_default().trim().replace('\n', " ");
         if let Some(default) = schema.get("default") {
             let space = if about.is_empty() { "" } else { " " };
             about.push_str(&format!("{space}[default: {}]", schema::written(default)));
         }
-        vec![
-            Cell::new(name).tone(Tone::Title),
-            Cell::new(schema::in_words(schema)),
-            Cell::new(if required(name) { "required" } else { "-" }),
-            Cell::new(&about),
-        ]
+        about
     };
-    let titles =
-        [("NAME", Side::Left), ("TYPE", Side::Left), ("NEEDED", Side::Left), ("DESCRIPTION", Side::Left)];
+    type Property<'a> = (&'a String, &'a Value);
+    let columns = [
+        left("NAME", |row: &Property<'_>| Cell::new(row.0).tone(Tone::Title)),
+        left("TYPE", |row: &Property<'_>| schema::in_words(row.1)),
+        left("NEEDED", |row: &Property<'_>| if required(row.0) { "required" } else { "-" }),
+        left("DESCRIPTION", |row: &Property<'_>| about(row.1)),
+    ];
     let mut properties: Vec<_> = properties.iter().collect();
     properties.sort_by_key(|(name, _)| !required(name));
-    let rows = table(&titles, &properties.into_iter().map(row).collect::<Vec<_>>(), paint);
+    let rows = table(&columns, &properties, paint);
     let rows: String = rows.lines().map(|line| format!("  {line}\n")).collect();
     format!("\n{title}:\n{rows}")
 }

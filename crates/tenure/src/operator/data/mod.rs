@@ -4,12 +4,12 @@
 //! the version that was read, so that a server and its clients may go on meanwhile. Only two operations return the
 //! secret id of a data session: `create` and `select`.
 //!
-//! Read in this order: `desk` (the operations), `view` (the types of the answers), `name` (how people name one).
+//! Read in this order: `commands` (the operations), `view` (the types of the answers), `name` (how people name one).
 
-mod desk;
+mod commands;
 mod view;
 mod name;
 
-pub(crate) use desk::{DataOperator, Show};
+pub(crate) use commands::{DataOperator, Show};
 pub(crate) use name::{DataName, parse_secret};
-pub(crate) use view::{Contents, DataDetail, DataPage, DataRow, DataState, NamedData, NewData, ResumedData};
+pub(crate) use view::{Contents, DataDetail, DataRow, DataState, NamedData, NewData, ResumedData};

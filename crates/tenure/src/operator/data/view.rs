@@ -12,7 +12,7 @@ use tenure_session::state::StateInfo;
 use crate::operator::key::key_text;
 
 /// Where a data session stands.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DataState {
     /// It can be used.
@@ -22,11 +22,12 @@ pub(crate) enum DataState {
     /// Over for good.
     Ended,
     /// Its record cannot be decoded.
+    #[default]
     Unreadable,
 }
 
 /// One data session in a list.
-#[derive(Serialize, Deserialize, Clone, Debug)]
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub(crate) struct DataRow {
     /// The hashed id, all of it.
     pub(crate) key: String,
@@ -64,15 +65,6 @@ pub(crate) struct DataRow {
     /// How often its contents were changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) edition: Option<u64>,
-}
-
-/// Some rows.
-#[derive(Serialize, Deserialize, Debug)]
-pub(crate) struct DataPage {
-    pub(crate) rows: Vec<DataRow>,
-    /// The next page begins after this key; `None` on the last page.
-    #[serde(default)]
-    pub(crate) next: Option<String>,
 }
 
 /// Everything that is known of one data session.
@@ -181,24 +173,25 @@ impl DataRow {
         Self {
             key: key_text(key),
             name: RecordKey { space: Space::State, key: *key }.label(),
-            state: DataState::Unreadable,
-            end: None,
-            owner: None,
-            kind: None,
-            label: None,
-            created: None,
-            last_used: None,
-            expires: None,
-            ended: None,
-            forgotten: None,
-            bytes: None,
-            edition: None,
+            ..Self::default()
         }
     }
 }
 
 fn end(reason: Reason) -> Option<EndCause> {
     [EndCause::Deleted, EndCause::Expired, EndCause::Revoked].into_iter().find(|end| end.reason() == reason)
+}
+
+impl DataState {
+    /// The word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Ended => "ended",
+            Self::Unreadable => "unreadable",
+        }
+    }
 }
 
 impl Contents {

@@ -1,9 +1,9 @@
 //! The same commands on a store whose server was killed.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::Client;
-use crate::operator::place::{Place, kill};
+use crate::operator::place::{Place, kill, stop};
 use crate::support::wait::within;
 
 #[tokio::test]
@@ -58,4 +58,21 @@ async fn looking_removes_nothing_and_what_has_expired_can_be_brought_back() {
     let name = place.data_name().await;
     let said = place.data(&["resume", &name]).await;
     assert!(said.starts_with(&format!("recovered {name}; it expires ")), "{said}");
+}
+
+#[tokio::test]
+async fn only_the_demo_is_taken_to_work_on_workspaces() {
+    let place = Place::new();
+    stop(place.serve().await).await;
+    for (config, kind) in [
+        ("", "workspace"),
+        ("[upstream]\nurl = \"http://127.0.0.1:1/mcp\"\n", "session"),
+        ("[child]\ncommand = [\"notes\"]\n", "session"),
+        ("[[backend]]\nname = \"notes\"\ncommand = [\"notes\"]\n", "session"),
+    ] {
+        std::fs::write(place.beside("tenure.toml"), config).unwrap();
+        let made = place.data(&["create", "--json", "--config", "tenure.toml"]).await;
+        let made: Value = serde_json::from_str(&made).unwrap();
+        assert_eq!(made["kind"], kind, "{config}");
+    }
 }

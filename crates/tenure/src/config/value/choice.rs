@@ -6,14 +6,14 @@ use tenure_protocol::Eras;
 use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
-use super::compat::Compat;
-use super::effective::{DataOffer, Inherited, LogFormat, Speaks, WriteDurability};
-use super::forms::{SettingValue, ValueForm, ValueRefusal, quoted};
-use super::lookup::similar;
-use super::profile::Profile;
+use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
+use crate::config::compat::Compat;
+use crate::config::effective::{DataOffer, Inherited, LogFormat, Speaks, WriteDurability};
+use crate::config::lookup::similar;
+use crate::config::profile::Profile;
 
 /// Whether requests wait for `notifications/initialized`.
-pub(super) struct Strict;
+pub(in crate::config) struct Strict;
 
 impl ValueForm for Strict {
     type Of = Gate;
@@ -21,13 +21,7 @@ impl ValueForm for Strict {
         "true or false".to_owned()
     }
     fn read(raw: &SettingValue) -> Result<Gate, ValueRefusal> {
-        match raw {
-            SettingValue::Flag(true) => Ok(Gate::Strict),
-            SettingValue::Flag(false) => Ok(Gate::Lenient),
-            SettingValue::Untyped(text) if text == "true" => Ok(Gate::Strict),
-            SettingValue::Untyped(text) if text == "false" => Ok(Gate::Lenient),
-            _ => Err(ValueRefusal::default()),
-        }
+        raw.flag().map(|is_strict| if is_strict { Gate::Strict } else { Gate::Lenient })
     }
     fn show(value: &Gate) -> Option<String> {
         Some((*value == Gate::Strict).to_string())
@@ -35,13 +29,13 @@ impl ValueForm for Strict {
 }
 
 /// A value with a name.
-pub(super) trait Choice: Copy + PartialEq + 'static {
+pub(in crate::config) trait Choice: Copy + PartialEq + 'static {
     /// Every value, with its name.
     const ALL: &'static [(&'static str, Self)];
 }
 
 /// One of some names.
-pub(super) struct OneOf<T>(std::marker::PhantomData<T>);
+pub(in crate::config) struct OneOf<T>(std::marker::PhantomData<T>);
 
 impl<T: Choice> ValueForm for OneOf<T> {
     type Of = T;
@@ -62,10 +56,6 @@ impl<T: Choice> ValueForm for OneOf<T> {
     }
 }
 
-impl Choice for Compat {
-    const ALL: &'static [(&'static str, Self)] = &[("none", Self::None), ("sources", Self::Sources)];
-}
-
 impl Choice for Profile {
     const ALL: &'static [(&'static str, Self)] = &{
         let mut named = [("", Self::Development); Self::ALL.len()];
@@ -78,46 +68,29 @@ impl Choice for Profile {
     };
 }
 
-impl Choice for LogFormat {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("pretty", Self::Pretty), ("json", Self::Json)];
+macro_rules! choices {
+    ($($type:ty: $($name:literal => $value:ident),+;)+) => {
+        $(impl Choice for $type {
+            const ALL: &'static [(&'static str, Self)] = &[$(($name, Self::$value)),+];
+        })+
+    };
 }
 
-impl Choice for UnknownEventId {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("fresh", Self::Fresh), ("error", Self::Error), ("replay_all", Self::ReplayAll)];
-}
-
-impl Choice for OtherServer {
-    const ALL: &'static [(&'static str, Self)] = &[("refuse", Self::Refuse), ("warn", Self::Warn)];
-}
-
-impl Choice for WriteDurability {
-    const ALL: &'static [(&'static str, Self)] = &[("os", Self::Os), ("disk", Self::Disk)];
-}
-
-impl Choice for Eras {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("both", Self::Both), ("legacy", Self::Legacy), ("modern", Self::Modern)];
-}
-
-impl Choice for Speaks {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("legacy", Self::Legacy), ("modern", Self::Modern)];
-}
-
-impl Choice for Reuse {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("principal", Self::Principal), ("request", Self::Request)];
-}
-
-impl Choice for DataOffer {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("auto", Self::Auto), ("always", Self::Always), ("never", Self::Never)];
+choices! {
+    Compat: "none" => None, "sources" => Sources;
+    LogFormat: "auto" => Auto, "pretty" => Pretty, "json" => Json;
+    UnknownEventId: "fresh" => Fresh, "error" => Error, "replay_all" => ReplayAll;
+    OtherServer: "refuse" => Refuse, "warn" => Warn;
+    OnGap: "report" => Report, "warn" => Warn, "error" => Error;
+    WriteDurability: "os" => Os, "disk" => Disk;
+    Eras: "both" => Both, "legacy" => Legacy, "modern" => Modern;
+    Speaks: "auto" => Auto, "legacy" => Legacy, "modern" => Modern;
+    Reuse: "principal" => Principal, "request" => Request;
+    DataOffer: "auto" => Auto, "always" => Always, "never" => Never;
 }
 
 /// One of some error codes that clients in the field act on.
-pub(super) struct Code<const DRAFT: bool>;
+pub(in crate::config) struct Code<const DRAFT: bool>;
 
 impl<const DRAFT: bool> ValueForm for Code<DRAFT> {
     type Of = i32;
@@ -137,7 +110,7 @@ impl<const DRAFT: bool> ValueForm for Code<DRAFT> {
 }
 
 /// Yes or no.
-pub(super) struct YesNo;
+pub(in crate::config) struct YesNo;
 
 impl ValueForm for YesNo {
     type Of = bool;
@@ -145,7 +118,7 @@ impl ValueForm for YesNo {
         Strict::expected()
     }
     fn read(raw: &SettingValue) -> Result<bool, ValueRefusal> {
-        Strict::read(raw).map(|gate| gate == Gate::Strict)
+        raw.flag()
     }
     fn show(value: &bool) -> Option<String> {
         Some(value.to_string())
@@ -153,7 +126,7 @@ impl ValueForm for YesNo {
 }
 
 /// Which tools need a data session.
-pub(super) struct RequiredTools;
+pub(in crate::config) struct RequiredTools;
 
 impl ValueForm for RequiredTools {
     type Of = Required;
@@ -161,36 +134,26 @@ impl ValueForm for RequiredTools {
         "\"none\", \"all\", or a list of tools such as [\"notebook_append\"]".to_owned()
     }
     fn read(raw: &SettingValue) -> Result<Required, ValueRefusal> {
-        let list = |names: Vec<String>| match &names[..] {
-            [] => Required::None,
-            _ => Required::Tools(names.into_iter().collect()),
-        };
-        match raw {
-            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "none" => Ok(Required::None),
-            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "all" => Ok(Required::All),
-            SettingValue::List(names) => Ok(list(names.clone())),
-            SettingValue::Untyped(text) => Ok(list(
-                text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
-            )),
-            SettingValue::Text(text) => {
-                Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))))
-            }
-            _ => Err(ValueRefusal::default()),
+        match raw.text() {
+            Some("none") => Ok(Required::None),
+            Some("all") => Ok(Required::All),
+            _ => Ok(match raw.names()? {
+                names if names.is_empty() => Required::None,
+                names => Required::Tools(names.into_iter().collect()),
+            }),
         }
     }
     fn show(value: &Required) -> Option<String> {
         Some(match value {
             Required::None => quoted("none"),
             Required::All => quoted("all"),
-            Required::Tools(tools) => {
-                format!("[{}]", tools.iter().map(|tool| quoted(tool)).collect::<Vec<_>>().join(", "))
-            }
+            Required::Tools(tools) => quoted_list(tools),
         })
     }
 }
 
 /// Which variables a child inherits.
-pub(super) struct Variables;
+pub(in crate::config) struct Variables;
 
 impl ValueForm for Variables {
     type Of = Inherited;
@@ -198,21 +161,10 @@ impl ValueForm for Variables {
         "\"all\", \"none\", or a list of variables such as [\"NODE_ENV\"]".to_owned()
     }
     fn read(raw: &SettingValue) -> Result<Inherited, ValueRefusal> {
-        let names = match raw {
-            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "all" => {
-                return Ok(Inherited::All);
-            }
-            SettingValue::Text(text) | SettingValue::Untyped(text) if text == "none" => Vec::new(),
-            SettingValue::List(names) => names.clone(),
-            SettingValue::Untyped(text) => {
-                text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
-            }
-            SettingValue::Text(text) => {
-                return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
-            }
-            SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
-                return Err(ValueRefusal::default());
-            }
+        let names = match raw.text() {
+            Some("all") => return Ok(Inherited::All),
+            Some("none") => Vec::new(),
+            _ => raw.names()?,
         };
         match names.iter().find(|name| name.is_empty() || name.contains(['=', '*'])) {
             Some(name) => Err(ValueRefusal::hint(format!("{} is no name of a variable", quoted(name)))),
@@ -223,15 +175,13 @@ impl ValueForm for Variables {
         Some(match value {
             Inherited::All => quoted("all"),
             Inherited::Only(names) if names.is_empty() => quoted("none"),
-            Inherited::Only(names) => {
-                format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "))
-            }
+            Inherited::Only(names) => quoted_list(names),
         })
     }
 }
 
 /// What can be asked of data sessions.
-pub(super) struct Features;
+pub(in crate::config) struct Features;
 
 impl ValueForm for Features {
     type Of = Vec<String>;
@@ -239,14 +189,7 @@ impl ValueForm for Features {
         format!("a list with \"create\" and others of {}", FEATURES.map(quoted).join(", "))
     }
     fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
-        let named: Vec<String> = match raw {
-            SettingValue::List(names) => names.clone(),
-            SettingValue::Untyped(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
-            SettingValue::Text(text) => {
-                return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
-            }
-            _ => return Err(ValueRefusal::default()),
-        };
+        let named = raw.list(|text| text.split(',').map(|name| name.trim().to_owned()).collect())?;
         if let Some(unknown) = named.iter().find(|name| !FEATURES.contains(&name.as_str())) {
             let hint =
                 similar(unknown, FEATURES.into_iter()).map(|name| format!("did you mean {}?", quoted(name)));
@@ -265,17 +208,12 @@ impl ValueForm for Features {
             .collect())
     }
     fn show(value: &Vec<String>) -> Option<String> {
-        Some(format!("[{}]", value.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")))
+        Some(quoted_list(value))
     }
 }
 
-impl Choice for OnGap {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("report", Self::Report), ("warn", Self::Warn), ("error", Self::Error)];
-}
-
 /// A filter of log lines.
-pub(super) struct LogFilter;
+pub(in crate::config) struct LogFilter;
 
 impl ValueForm for LogFilter {
     type Of = String;

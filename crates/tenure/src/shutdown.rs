@@ -7,17 +7,14 @@
 
 use std::time::Duration;
 
-use tenure_session::exchange::Exchanges;
 use tenure_session::port::store::StoreDurability;
-use tenure_session::session::Sessions;
-use tenure_session::state::States;
 use tenure_transport::serve::Stages;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::control::HandOver;
 use crate::socket::AfterUs;
-use crate::wire::OpenedStore;
+use crate::wire::Runtimes;
 
 /// The least time for requests that arrived while the shutdown waited for older ones.
 const LATE_GRACE: Duration = Duration::from_secs(2);
@@ -31,10 +28,7 @@ const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
 /// The parts of a node that have to end.
 pub(crate) struct NodeParts {
-    pub(crate) sessions: Sessions,
-    pub(crate) exchanges: Exchanges,
-    pub(crate) states: States,
-    pub(crate) store: OpenedStore,
+    pub(crate) runtimes: Runtimes,
     pub(crate) stages: Stages,
     pub(crate) control: ControlEnd,
     /// The socket, if the node has its own.
@@ -56,7 +50,8 @@ pub(crate) struct ControlEnd {
 /// # Cancel safety
 /// Parts that have ended stay ended; the others end with the process.
 pub(crate) async fn wind_down(parts: NodeParts) {
-    let NodeParts { sessions, exchanges, states, store, stages, control, socket, grace } = parts;
+    let NodeParts { runtimes, stages, control, socket, grace } = parts;
+    let Runtimes { sessions, exchanges, states, store, .. } = runtimes;
     stages.leaving.cancelled().await;
     let began = Instant::now();
     let deadline = began + grace;

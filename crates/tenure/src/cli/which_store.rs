@@ -1,26 +1,21 @@
 //! From `--store` to the process that works on the store: the server that has it open, or this process.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use tenure_session::SessionKey;
-use tenure_session::session::{Changes, Existing};
-use tenure_session::settings::Settings;
 
 use super::{Failure, note, sources};
 use crate::config::Config;
-use crate::control::{ControlClient, memory_servers};
-use crate::operator::{
-    CallList, DataOperator, Detail, LoopView, Operator, Prefix, Revoked, Saved, SessionRows, UsageRow,
-};
+use crate::control::{ControlClient, Operations, memory_servers};
+use crate::operator::{DataOperator, Operator};
 use crate::servers;
 use crate::stores::{self, OwnStore};
-use crate::wire::{self, Access, BackedUp, ByteProgress};
+use crate::wire::{self, Access};
 
 /// Which store a command is about. The same settings as for `tenure serve` apply.
 #[derive(Args, Debug)]
-pub(super) struct ReachArgs {
+pub(super) struct StoreArgs {
     /// The store: disk:PATH; also TENURE_STORE. [default: the user's own store, if there is one or one is served]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -44,15 +39,7 @@ pub(super) enum Absent {
     Make,
 }
 
-/// The process that works on a store.
-pub(super) enum Reach {
-    /// The server that has it open.
-    Server(ControlClient),
-    /// This process.
-    Here(Operator),
-}
-
-impl ReachArgs {
+impl StoreArgs {
     /// The configuration, without its warnings, which concern only a server.
     pub(super) fn config(&self) -> Result<Config, Failure> {
         let flags =
@@ -108,10 +95,10 @@ impl ReachArgs {
     }
 
     /// Finds the server that has the store open, or opens it.
-    pub(super) async fn reach(&self, absent: Absent) -> Result<Reach, Failure> {
+    pub(super) async fn open(&self, absent: Absent) -> Result<Operations, Failure> {
         let config = self.config()?;
         if let Some(client) = self.in_memory(&config, absent).await? {
-            return Ok(Reach::Server(client));
+            return Ok(Operations::Server(client));
         }
         let url = place(&config, absent).await?;
         let folder = match absent {
@@ -120,18 +107,18 @@ impl ReachArgs {
         };
         // Ask the server first, because opening a store that is in use is retried for a while.
         if let Some(client) = ControlClient::find(&folder).await {
-            return Ok(Reach::Server(client));
+            return Ok(Operations::Server(client));
         }
         match wire::open(&url, config.store_key_file.as_ref()).await? {
             Access::Open(store) => {
                 // The kinds of the configured server, as far as they are known: only the demo has kinds.
-                let kinds = if config.child.command.is_empty() { wire::demo_kinds() } else { Vec::new() };
+                let kinds = if servers::are_named(&config) { Vec::new() } else { wire::demo_kinds() };
                 let data = DataOperator::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
-                Ok(Reach::Here(Operator::offline(store, config.limits, data)))
+                Ok(Operations::Here(Operator::offline(store, config.limits, data)))
             }
             // A server that has just started opens its store before its socket.
             Access::InUse(failure) => {
-                ControlClient::find(&folder).await.map(Reach::Server).ok_or_else(|| {
+                ControlClient::find(&folder).await.map(Operations::Server).ok_or_else(|| {
                     failure.hint(
                         "the process that has it open does not answer on its control socket: \
                      if it is a server its log says why, if it is another command wait for it to end",
@@ -199,103 +186,5 @@ pub(super) fn say_which(store: &OwnStore) -> String {
     match &store.name {
         Some(name) => format!("--name {name}"),
         None => format!("--store {}", wire::disk_url(&store.folder)),
-    }
-}
-
-impl Reach {
-    /// The process id of the server that has the store open, if there is one.
-    pub(super) async fn pid(&self) -> Option<i32> {
-        match self {
-            Self::Server(client) => client.pid().await,
-            Self::Here(_) => None,
-        }
-    }
-
-    /// The background loops of that server.
-    pub(super) async fn loops(&self) -> Vec<LoopView> {
-        match self {
-            Self::Server(client) => client.loops().await,
-            Self::Here(operator) => operator.loops(),
-        }
-    }
-
-    pub(super) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<SessionRows, Failure> {
-        match self {
-            Self::Server(client) => client.page(after, limit).await,
-            Self::Here(operator) => operator.page(after, limit).await,
-        }
-    }
-
-    pub(super) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<SessionRows, Failure> {
-        match self {
-            Self::Server(client) => client.matching(prefix, limit).await,
-            Self::Here(operator) => operator.matching(prefix, limit).await,
-        }
-    }
-
-    /// What clients make a server hold; `None` if no server has the store open.
-    pub(super) async fn usage(&self) -> Result<Option<Vec<UsageRow>>, Failure> {
-        match self {
-            Self::Server(client) => client.usage().await.map(Some),
-            Self::Here(_) => Ok(None),
-        }
-    }
-
-    /// The running requests; `None` if no server has the store open.
-    pub(super) async fn calls(&self) -> Result<Option<CallList>, Failure> {
-        match self {
-            Self::Server(client) => client.calls().await.map(Some),
-            Self::Here(_) => Ok(None),
-        }
-    }
-
-    pub(super) async fn show(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
-        match self {
-            Self::Server(client) => client.show(key).await,
-            Self::Here(operator) => operator.show(key).await,
-        }
-    }
-
-    pub(super) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
-        match self {
-            Self::Server(client) => client.revoke(key).await,
-            Self::Here(operator) => operator.revoke(key).await,
-        }
-    }
-
-    pub(super) async fn annotate(
-        &self,
-        key: SessionKey,
-        changes: &Changes,
-    ) -> Result<Option<Settings>, Failure> {
-        match self {
-            Self::Server(client) => client.annotate(key, changes).await,
-            Self::Here(operator) => operator.annotate(key, changes).await,
-        }
-    }
-
-    pub(super) async fn export(&self, key: SessionKey) -> Result<Option<Saved>, Failure> {
-        match self {
-            Self::Server(client) => client.export(key).await,
-            Self::Here(operator) => operator.export(key).await,
-        }
-    }
-
-    pub(super) async fn import(&self, saved: Saved, existing: Existing) -> Result<(), Failure> {
-        match self {
-            Self::Server(client) => client.import(&saved, existing).await,
-            Self::Here(operator) => operator.import(saved, existing).await,
-        }
-    }
-
-    pub(super) async fn backup(
-        &self,
-        to: &Path,
-        progress: impl FnMut(ByteProgress) + Send + 'static,
-    ) -> Result<BackedUp, Failure> {
-        match self {
-            Self::Server(client) => client.backup(to, progress).await,
-            Self::Here(operator) => operator.backup(to, progress).await,
-        }
     }
 }

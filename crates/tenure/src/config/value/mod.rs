@@ -3,6 +3,11 @@
 //! In: a [`SettingValue`] from a file, a variable or a flag. Out: the typed value, or a [`ValueRefusal`], which
 //! becomes an error that says what was found and what is expected.
 
+pub(super) mod choice;
+pub(super) mod measure;
+pub(super) mod place;
+pub(super) mod units;
+
 /// A value as it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum SettingValue {
@@ -57,6 +62,36 @@ impl SettingValue {
     }
 }
 
+impl SettingValue {
+    /// The words of a list. `split` reads the text of a variable or a flag.
+    fn list(&self, split: impl Fn(&str) -> Vec<String>) -> Result<Vec<String>, ValueRefusal> {
+        match self {
+            Self::List(words) => Ok(words.clone()),
+            Self::Untyped(text) => Ok(split(text)),
+            Self::Text(text) => {
+                Err(ValueRefusal::hint(format!("write it in brackets: {}", quoted_list([text]))))
+            }
+            _ => Err(ValueRefusal::default()),
+        }
+    }
+
+    /// The names of a list; outside a file there are commas between them.
+    fn names(&self) -> Result<Vec<String>, ValueRefusal> {
+        let names = |text: &str| {
+            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        self.list(names)
+    }
+
+    fn flag(&self) -> Result<bool, ValueRefusal> {
+        match self {
+            Self::Flag(flag) => Ok(*flag),
+            Self::Untyped(text) => text.parse().map_err(|_| ValueRefusal::default()),
+            _ => Err(ValueRefusal::default()),
+        }
+    }
+}
+
 impl ValueRefusal {
     pub(super) fn hint(text: impl Into<String>) -> Self {
         Self { hint: Some(text.into()) }
@@ -66,6 +101,12 @@ impl ValueRefusal {
 /// Text as a TOML string.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
+}
+
+/// Texts as a TOML array.
+fn quoted_list<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+    let texts: Vec<_> = texts.into_iter().map(|text| quoted(text.as_ref())).collect();
+    format!("[{}]", texts.join(", "))
 }
 
 /// A value that need not be set.

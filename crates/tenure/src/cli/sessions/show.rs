@@ -1,87 +1,61 @@
-//! `tenure sessions show`: everything about one session; its signs of trouble come first.
+//! `tenure sessions show`: everything about one session; its problems come first.
 
 use indicatif::HumanBytes;
 use tenure_session::port::clock::Time;
 use tenure_session::settings::IdleTtl;
 
-use super::list::{state_tone, state_words};
-use super::paint::{Paint, Tone};
-use crate::foreign::plain;
-use crate::operator::{CallView, Detail, Party, ShownState, StreamView, now};
-use crate::times::{ago, date, span, until};
-
-/// The session as JSON.
-pub(super) fn json(detail: &Detail) -> String {
-    serde_json::to_string_pretty(detail).expect("a session has a JSON form") + "\n"
-}
+use crate::cli::facts::Facts;
+use crate::cli::paint::{Paint, Tone};
+use crate::cli::rows::{ANONYMOUS, Listed};
+use crate::operator::{CallView, Detail, Party, ShownState, StreamView};
+use crate::time_text::{ago, date, span, until};
 
 /// The session for people.
-pub(super) fn text(detail: &Detail) -> String {
-    render(detail, now(), Paint::stdout())
-}
-
-fn render(detail: &Detail, now: Time, paint: Paint) -> String {
+pub(super) fn text(detail: &Detail, now: Time, paint: Paint) -> String {
     let row = &detail.row;
-    let mut text = format!("{}  {}\n", paint.tint(Tone::Title, &row.label), row.key);
-    for sign in &detail.signs {
-        text.push_str(&paint.tint(Tone::Odd, &plain(&format!("! {sign}"))));
-        text.push('\n');
+    let mut facts = Facts::new(&row.label, &row.key, paint);
+    for problem in &detail.problems {
+        facts.line(Tone::Odd, &format!("! {problem}"));
     }
-    text.push('\n');
+    facts.line(Tone::Plain, "");
     let when = |time: u64| format!("{} ({})", date(time), ago(time, now));
-    let named = |name: &str| paint.tint(Tone::Quiet, &format!("{name:<13}"));
-    text.push_str(&format!(
-        "  {} {}\n",
-        named("state"),
-        paint.tint(state_tone(row), &plain(&state_words(row)))
-    ));
-    // Most values, here and below, come from clients and servers, so control characters are escaped.
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            text.push_str(&format!("  {} {}\n", named(name), plain(&value)));
-        }
-    };
-    fact("owner", Some(row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())));
-    fact("backend", row.backend.clone());
-    fact("revision", row.revision.clone());
-    fact("phase", row.phase.clone());
-    fact("client", detail.client.as_ref().map(party));
-    fact("server", detail.server.as_ref().map(party));
-    fact("configured as", detail.configured.clone());
-    fact("created", row.created.map(when));
-    fact("last used", row.last_used.map(when));
-    fact("ended", row.ended.map(when));
+    let (state, tone) = row.state();
+    facts.add_toned("state", tone, &state);
+    facts.add("owner", Some(row.owner.as_deref().unwrap_or(ANONYMOUS).to_owned()));
+    facts.add("backend", row.backend.clone());
+    facts.add("revision", row.revision.clone());
+    facts.add("phase", row.phase.clone());
+    facts.add("client", detail.client.as_ref().map(party));
+    facts.add("server", detail.server.as_ref().map(party));
+    facts.add("configured as", detail.configured.clone());
+    facts.add("created", row.created.map(when));
+    facts.add("last used", row.last_used.map(when));
+    facts.add("ended", row.ended.map(when));
     let due = row.deadline.filter(|due| *due > now.0).map(|due| until(due, now));
     match row.state {
-        ShownState::Dormant => fact("expires", due),
-        ShownState::Ended => fact("forgotten", due),
+        ShownState::Dormant => facts.add("expires", due),
+        ShownState::Ended => facts.add("forgotten", due),
         // The record of an awake session is older than its last use.
         ShownState::Awake | ShownState::Unreadable => {}
     }
-    fact("own ttl", own_ttl(detail.settings.ttl));
-    fact("requests", detail.requests.map(|requests| requests.to_string()));
-    fact("errors", detail.errors.map(|errors| errors.to_string()));
-    fact("readers", row.readers.map(|readers| readers.to_string()));
-    fact("log level", detail.log_level.clone());
+    facts.add("own ttl", own_ttl(detail.settings.ttl));
+    facts.add("requests", detail.requests.map(|requests| requests.to_string()));
+    facts.add("errors", detail.errors.map(|errors| errors.to_string()));
+    facts.add("readers", row.readers.map(|readers| readers.to_string()));
+    facts.add("log level", detail.log_level.clone());
     if row.events.is_some() {
         let kept = detail.kept;
         let oldest = kept.oldest.map(|oldest| format!(", the oldest of {}", ago(oldest, now)));
         let size = HumanBytes(kept.bytes as u64);
-        fact("events kept", Some(format!("{} ({size}){}", kept.events, oldest.unwrap_or_default())));
+        facts.add("events kept", Some(format!("{} ({size}){}", kept.events, oldest.unwrap_or_default())));
     }
-    fact("version", Some(detail.version.to_string()));
-    let mut section = |title: &str, lines: Vec<String>| {
-        if !lines.is_empty() {
-            text.push_str(&format!("\n{}\n", paint.tint(Tone::Title, title)));
-            text.extend(lines.iter().map(|line| format!("  {}\n", plain(line))));
-        }
-    };
-    section("requests in flight", detail.in_flight.iter().map(|call| in_flight(call, now)).collect());
-    section("streams", detail.streams.iter().map(|known| stream(detail, known)).collect());
-    section("subscriptions", detail.subscriptions.clone());
+    facts.add("version", Some(detail.version.to_string()));
+    facts.section("requests in flight", detail.in_flight.iter().map(|call| in_flight(call, now)));
+    facts.section("streams", detail.streams.iter().map(|known| stream(detail, known)));
+    facts.section("subscriptions", detail.subscriptions.clone());
     let metadata = detail.settings.metadata.iter().map(|(name, value)| format!("{name} = {value}"));
-    section("metadata", metadata.collect());
-    text
+    facts.section("metadata", metadata);
+    facts.into_text()
 }
 
 /// How long a session lives unused, if that was set for it alone.
@@ -152,7 +126,7 @@ mod tests {
         let (Value::Object(detail), Value::Object(changes)) = (&mut detail, changes) else { unreachable!() };
         detail.extend(changes);
         let detail = serde_json::from_value(Value::Object(detail.clone())).unwrap();
-        render(&detail, NOW, Paint::of(false))
+        text(&detail, NOW, Paint::of(false))
     }
 
     #[test]

@@ -1,52 +1,36 @@
 //! `tenure sessions data select`: the secret names of a data session, and how a client uses them.
 
 use serde_json::json;
-
-use crate::cli::paint::{Paint, Tone};
-use crate::foreign::plain;
-use crate::operator::{NamedData, now};
-use crate::times::{date, until};
 use tenure_session::port::clock::Time;
 
-/// The names and all other values, as JSON.
-pub(super) fn json(named: &NamedData) -> String {
-    serde_json::to_string_pretty(named).expect("a data session has a JSON form") + "\n"
-}
+use crate::cli::facts::Facts;
+use crate::cli::paint::{Paint, Tone};
+use crate::cli::rows::ANONYMOUS;
+use crate::operator::NamedData;
+use crate::time_text::{date, until};
 
 /// The names for people.
-pub(super) fn text(named: &NamedData) -> String {
-    render(named, now(), Paint::stdout())
-}
-
-fn render(named: &NamedData, now: Time, paint: Paint) -> String {
+pub(super) fn text(named: &NamedData, now: Time, paint: Paint) -> String {
     let row = &named.row;
-    let mut text = format!("{}  {}\n\n", paint.tint(Tone::Title, &row.name), row.key);
-    let mut fact = |name: &str, value: &str| {
-        text.push_str(&format!("  {} {value}\n", paint.tint(Tone::Quiet, &format!("{name:<13}"))));
-    };
-    fact("owner", &plain(&super::show::owner(row)));
-    fact("id", &named.id);
-    fact("handle", &named.handle);
-    match row.expires {
-        Some(expires) => fact("expires", &format!("{} ({})", date(expires), until(expires, now))),
-        None => fact("expires", "never"),
-    }
-    let mut section = |title: &str, lines: &[String]| {
-        text.push_str(&format!("\n{}\n", paint.tint(Tone::Title, title)));
-        text.extend(lines.iter().map(|line| format!("  {line}\n")));
-    };
-    section(
+    let mut facts = Facts::new(&row.name, &row.key, paint);
+    facts.line(Tone::Plain, "");
+    facts.add("owner", Some(row.owner.as_deref().unwrap_or(ANONYMOUS).to_owned()));
+    facts.add("id", Some(named.id.clone()));
+    facts.add("handle", Some(named.handle.clone()));
+    let expires = row.expires.map(|expires| format!("{} ({})", date(expires), until(expires, now)));
+    facts.add("expires", expires.or_else(|| Some("never".to_owned())));
+    facts.section(
         "in `params._meta` of each request, one of",
-        &[
+        [
             format!("\"mcp/session\": {}", json!({ "id": named.id })),
             format!("\"io.modelcontextprotocol/session\": {}", json!({ "sessionId": named.id })),
         ],
     );
-    section(
+    facts.section(
         "or among the arguments of a tool",
-        &[format!("\"{}\": {}", named.argument, json!(named.handle))],
+        [format!("\"{}\": {}", named.argument, json!(named.handle))],
     );
-    text
+    facts.into_text()
 }
 
 #[cfg(test)]
@@ -77,6 +61,6 @@ mod tests {
             or among the arguments of a tool
               "workspace_id": "workspace_ABEiM0RVZneImaq7zN3u_w"
         "#]]
-        .assert_eq(&render(&named, now, Paint::of(false)));
+        .assert_eq(&text(&named, now, Paint::of(false)));
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tenure_session::limits::Jitter;
 
-use super::forms::{SettingValue, ValueForm, ValueRefusal, quoted};
 use super::units::{LARGEST, LONGEST, parse_duration, parse_size, split_number, write_duration, write_size};
+use super::{SettingValue, ValueForm, ValueRefusal, quoted};
 
 /// A duration above zero.
-pub(super) struct Span;
+pub(in crate::config) struct Span;
 
 impl ValueForm for Span {
     type Of = Duration;
@@ -27,7 +27,7 @@ impl ValueForm for Span {
 }
 
 /// A duration, zero included.
-pub(super) struct SpanOrZero;
+pub(in crate::config) struct SpanOrZero;
 
 impl ValueForm for SpanOrZero {
     type Of = Duration;
@@ -43,7 +43,7 @@ impl ValueForm for SpanOrZero {
 }
 
 /// A duration above zero, or `infinity`.
-pub(super) struct SpanOrInfinity;
+pub(in crate::config) struct SpanOrInfinity;
 
 impl ValueForm for SpanOrInfinity {
     type Of = Option<Duration>;
@@ -80,7 +80,7 @@ fn duration(raw: &SettingValue) -> Result<Duration, ValueRefusal> {
 }
 
 /// A number of bytes, at least `LEAST`.
-pub(super) struct Size<const LEAST: usize>;
+pub(in crate::config) struct Size<const LEAST: usize>;
 
 impl<const LEAST: usize> ValueForm for Size<LEAST> {
     type Of = usize;
@@ -120,7 +120,7 @@ fn unit(text: &str) -> ValueRefusal {
 }
 
 /// A whole number, at least `LEAST`.
-pub(super) struct WholeNumber<const LEAST: usize>;
+pub(in crate::config) struct WholeNumber<const LEAST: usize>;
 
 /// More than any bound here needs, and less than a semaphore can count.
 const MOST: usize = 100_000_000;
@@ -140,7 +140,7 @@ impl<const LEAST: usize> ValueForm for WholeNumber<LEAST> {
 }
 
 /// A share in percent.
-pub(super) struct Percent;
+pub(in crate::config) struct Percent;
 
 impl ValueForm for Percent {
     type Of = Jitter;
@@ -156,7 +156,7 @@ impl ValueForm for Percent {
 }
 
 /// The share of one client in percent, at least 1.
-pub(super) struct Share;
+pub(in crate::config) struct Share;
 
 impl ValueForm for Share {
     type Of = u32;

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::reach::resolve;
-use super::select;
-use crate::cli::reach::{Absent, ReachArgs};
+use crate::cli::rows::{print_json, resolve};
+use crate::cli::which_store::{Absent, StoreArgs};
 use crate::cli::{Failure, note, say};
 use crate::config::parse_duration;
-use crate::operator::{NamedData, NewData, key_text};
+use crate::operator::{DataRow, NamedData, NewData};
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct CreateArgs {
@@ -38,18 +37,18 @@ pub(in crate::cli) struct CreateArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 pub(super) async fn run(args: &CreateArgs) -> Result<(), Failure> {
     // Before the store is opened, so that mistyped data changes nothing.
     let data = args.data.as_deref().map(read).transpose()?;
-    let reach = args.store.reach(Absent::Refuse).await?;
+    let store = args.store.open(Absent::Refuse).await?;
     let copy_of = match &args.copy_of {
-        Some(name) => Some(key_text(&resolve(&reach, name).await?)),
+        Some(name) => Some(resolve::<DataRow>(&store, name).await?.0.key),
         None => None,
     };
-    let named = reach
+    let named = store
         .data_create(NewData {
             owner: args.owner.clone().filter(|owner| owner != "anonymous"),
             kind: args.kind.clone(),
@@ -59,7 +58,11 @@ pub(super) async fn run(args: &CreateArgs) -> Result<(), Failure> {
             copy_of,
         })
         .await?;
-    say(&if args.json { select::json(&named) } else { format!("{}\n", named.id) })?;
+    if args.json {
+        print_json(&named)?
+    } else {
+        say(&format!("{}\n", named.id))?
+    }
     note(&told(&named));
     Ok(())
 }

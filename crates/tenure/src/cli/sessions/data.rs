@@ -7,21 +7,20 @@ mod list;
 mod show;
 mod create;
 mod select;
-mod reach;
 
 use clap::{Args, Subcommand};
 
 use self::create::CreateArgs;
 use self::list::DataListArgs;
-use self::reach::{resolve, resolve_all, unknown};
-use super::list::end_word;
-use super::reach::{Absent, ReachArgs};
-use super::{Failure, note, say};
-use crate::operator::{Revoked, Show, now};
-use crate::times::{date, until};
+use crate::cli::paint::Paint;
+use crate::cli::rows::{print_json, resolve, resolve_all, revoke, unknown};
+use crate::cli::which_store::{Absent, StoreArgs};
+use crate::cli::{Failure, note, say};
+use crate::operator::{DataRow, Show, now};
+use crate::time_text::{date, until};
 
 #[derive(Subcommand, Debug)]
-pub(super) enum DataSessionsCommand {
+pub(in crate::cli) enum DataSessionsCommand {
     /// List data sessions, the most recently used first.
     #[command(after_help = "\
 States:
@@ -88,7 +87,7 @@ Example:
 }
 
 #[derive(Args, Debug)]
-pub(super) struct ShowArgs {
+pub(in crate::cli) struct ShowArgs {
     /// The data session: its name in logs, the beginning of it, or its key. Its id and its handle are understood
     /// too, but are secrets that do not belong in a shell's history.
     name: String,
@@ -99,58 +98,66 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
-pub(super) struct SelectArgs {
+pub(in crate::cli) struct SelectArgs {
     /// The data session: its name in logs, the beginning of it, or its key.
     name: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
-pub(super) struct NamesArgs {
+pub(in crate::cli) struct NamesArgs {
     /// The data sessions: names in logs, the beginnings of them, or keys.
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 pub(super) async fn run(command: DataSessionsCommand) -> Result<(), Failure> {
     match command {
         DataSessionsCommand::List(args) => list::run(&args).await,
         DataSessionsCommand::Show(args) => {
-            let reach = args.store.reach(Absent::Refuse).await?;
-            let key = resolve(&reach, &args.name).await?;
+            let store = args.store.open(Absent::Refuse).await?;
+            let (_, key) = resolve::<DataRow>(&store, &args.name).await?;
             let asked = if args.data { Show::Contents } else { Show::Facts };
-            let detail = reach.data_show(key, asked).await?.ok_or_else(|| unknown(&args.name))?;
-            say(&if args.json { show::json(&detail) } else { show::text(&detail) })
+            let detail = store.data_show(key, asked).await?.ok_or_else(|| unknown::<DataRow>(&args.name))?;
+            match args.json {
+                true => print_json(&show::JsonForm::of(detail)),
+                false => say(&show::text(&detail, now(), Paint::stdout())),
+            }
         }
         DataSessionsCommand::Create(args) => create::run(&args).await,
         DataSessionsCommand::Resume(args) => resume(&args).await,
         DataSessionsCommand::Select(args) => {
-            let reach = args.store.reach(Absent::Refuse).await?;
-            let key = resolve(&reach, &args.name).await?;
-            let named = reach.data_select(key).await?.ok_or_else(|| unknown(&args.name))?;
-            say(&if args.json { select::json(&named) } else { select::text(&named) })?;
+            let store = args.store.open(Absent::Refuse).await?;
+            let (_, key) = resolve::<DataRow>(&store, &args.name).await?;
+            let named = store.data_select(key).await?.ok_or_else(|| unknown::<DataRow>(&args.name))?;
+            match args.json {
+                true => print_json(&named)?,
+                false => say(&select::text(&named, now(), Paint::stdout()))?,
+            }
             note("the id and the handle are secrets, for its owner alone");
             Ok(())
         }
         DataSessionsCommand::Clear(args) => clear(&args).await,
-        DataSessionsCommand::Revoke(args) => revoke(&args).await,
+        DataSessionsCommand::Revoke(args) => {
+            revoke::<DataRow>(&args.store.open(Absent::Refuse).await?, &args.names).await
+        }
     }
 }
 
 async fn resume(args: &NamesArgs) -> Result<(), Failure> {
-    let reach = args.store.reach(Absent::Refuse).await?;
-    for (name, key) in resolve_all(&reach, &args.names).await? {
-        let resumed = reach.data_resume(key).await?.ok_or_else(|| unknown(&name))?;
+    let store = args.store.open(Absent::Refuse).await?;
+    for (DataRow { name, .. }, key) in resolve_all(&store, &args.names).await? {
+        let resumed = store.data_resume(key).await?.ok_or_else(|| unknown::<DataRow>(&name))?;
         let done = if resumed.is_recovered { "recovered" } else { "resumed" };
         let lasts = match resumed.row.expires {
             Some(expires) => {
@@ -164,22 +171,10 @@ async fn resume(args: &NamesArgs) -> Result<(), Failure> {
 }
 
 async fn clear(args: &NamesArgs) -> Result<(), Failure> {
-    let reach = args.store.reach(Absent::Refuse).await?;
-    for (name, key) in resolve_all(&reach, &args.names).await? {
-        reach.data_clear(key).await?.ok_or_else(|| unknown(&name))?;
+    let store = args.store.open(Absent::Refuse).await?;
+    for (DataRow { name, .. }, key) in resolve_all(&store, &args.names).await? {
+        store.data_clear(key).await?.ok_or_else(|| unknown::<DataRow>(&name))?;
         say(&format!("cleared {name}\n"))?;
-    }
-    Ok(())
-}
-
-async fn revoke(args: &NamesArgs) -> Result<(), Failure> {
-    let reach = args.store.reach(Absent::Refuse).await?;
-    for (name, key) in resolve_all(&reach, &args.names).await? {
-        match reach.data_revoke(key).await? {
-            Revoked::Now => say(&format!("revoked {name}\n"))?,
-            Revoked::Before(end) => say(&format!("{name} was {} before\n", end_word(end)))?,
-            Revoked::Unknown => return Err(unknown(&name)),
-        }
     }
     Ok(())
 }

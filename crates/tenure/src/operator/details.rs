@@ -15,13 +15,17 @@ use tenure_session::settings::{IdleTtl, Settings};
 use tenure_session::{SessionKey, StreamId};
 
 use super::key::key_text;
-use super::signs::signs;
+use super::problems::problems;
 use super::view::{CallView, Detail, EventTotals, Party, SessionRow, ShownState, StreamView};
 
 /// A row from a record, and from the session in memory if it is there.
 pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>, now: Time) -> SessionRow {
-    let mut row = empty(key);
-    row.deadline = record.deadline.map(|deadline| deadline.0);
+    let mut row = SessionRow {
+        key: key_text(key),
+        label: key.label(),
+        deadline: record.deadline.map(|deadline| deadline.0),
+        ..SessionRow::default()
+    };
     match StoredSession::decode(&record.value) {
         Ok(StoredSession::Session(session)) => {
             from_record(&mut row, &session);
@@ -39,28 +43,6 @@ pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>,
         from_memory(&mut row, live);
     }
     row
-}
-
-fn empty(key: &SessionKey) -> SessionRow {
-    SessionRow {
-        key: key_text(key),
-        label: key.label(),
-        state: ShownState::Unreadable,
-        end: None,
-        owner: None,
-        client: None,
-        backend: None,
-        revision: None,
-        phase: None,
-        created: None,
-        last_used: None,
-        ended: None,
-        deadline: None,
-        calls: None,
-        oldest_call: None,
-        readers: None,
-        events: None,
-    }
 }
 
 fn from_record(row: &mut SessionRow, session: &SessionRecord) {
@@ -100,7 +82,7 @@ pub(super) fn detail(
     let kept = StoredSession::decode(&record.value);
     let mut detail = Detail {
         row: row(key, record, live, now),
-        signs: Vec::new(),
+        problems: Vec::new(),
         client: None,
         server: None,
         configured: None,
@@ -144,7 +126,7 @@ pub(super) fn detail(
         // The oldest first: it is the most likely to be stuck.
         detail.in_flight.sort_by_key(|call| call.started);
     }
-    detail.signs = signs(&detail, kept.err().map(|error| error.to_string()), trouble, now);
+    detail.problems = problems(&detail, kept.err().map(|error| error.to_string()), trouble, now);
     detail
 }
 

@@ -1,7 +1,7 @@
 //! What looks wrong with a session, in words for the operator on call.
 //!
-//! Each sign states an observation and no advice, because the remedy depends on which side is at fault. A session
-//! without signs may still be slow, but none of its requests has been without progress for long.
+//! Each text states an observation and no advice, because the remedy depends on which side is at fault. A session
+//! without problems may still be slow, but none of its requests has been without progress for long.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tenure_session::record::EndCause;
 use tenure_session::session::Phase;
 
 use super::view::{CallView, Detail, ShownState};
-use crate::times::span;
+use crate::time_text::span;
 
 /// A request without progress for this long looks stuck.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -20,23 +20,23 @@ const FEW_REQUESTS: u64 = 10;
 
 /// Everything that looks wrong. `unreadable` says why the record cannot be decoded, `trouble` what is wrong with the
 /// store and the server.
-pub(super) fn signs(
+pub(super) fn problems(
     detail: &Detail,
     unreadable: Option<String>,
     trouble: Vec<String>,
     now: Time,
 ) -> Vec<String> {
-    let mut signs = trouble;
-    signs.extend(unreadable.map(|why| format!("the record cannot be read: {why}")));
+    let mut problems = trouble;
+    problems.extend(unreadable.map(|why| format!("the record cannot be read: {why}")));
     match detail.row.state {
-        ShownState::Awake => awake(detail, now, &mut signs),
-        ShownState::Dormant => dormant(detail, &mut signs),
+        ShownState::Awake => awake(detail, now, &mut problems),
+        ShownState::Dormant => dormant(detail, &mut problems),
         ShownState::Ended if is_overdue(detail) => {
-            signs.push("its time is over; the next sweep of a running server removes it".to_owned());
+            problems.push("its time is over; the next sweep of a running server removes it".to_owned());
         }
         ShownState::Ended | ShownState::Unreadable => {}
     }
-    signs
+    problems
 }
 
 /// Ended by time, but its record is still the one of a session.
@@ -44,19 +44,19 @@ fn is_overdue(detail: &Detail) -> bool {
     detail.row.end == Some(EndCause::Expired) && detail.row.phase.is_some()
 }
 
-fn awake(detail: &Detail, now: Time, signs: &mut Vec<String>) {
+fn awake(detail: &Detail, now: Time, problems: &mut Vec<String>) {
     let age = now.since(Time(detail.row.created.unwrap_or(now.0)));
     if detail.row.phase.as_deref() == Some(Phase::Initializing.as_str()) && age >= LONG {
-        signs.push(
+        problems.push(
             "the client never said `notifications/initialized`, so its requests are refused".to_owned(),
         );
     }
-    signs.extend(detail.in_flight.iter().filter_map(|call| stuck(call, now)));
+    problems.extend(detail.in_flight.iter().filter_map(|call| stuck(call, now)));
     if let (Some(requests), Some(errors)) = (detail.requests, detail.errors)
         && requests >= FEW_REQUESTS
         && errors * 2 > requests
     {
-        signs.push(format!("{errors} of its {requests} requests ended in an error"));
+        problems.push(format!("{errors} of its {requests} requests ended in an error"));
     }
 }
 
@@ -68,7 +68,7 @@ fn stuck(call: &CallView, now: Time) -> Option<String> {
         return None;
     }
     let name = format!("`{}` (id {})", call.title(), call.id);
-    let mut sign = if call.asking > 0 {
+    let mut problem = if call.asking > 0 {
         format!("{name} has waited {} for the client to answer a question", span(quiet))
     } else if call.progressed.is_some() {
         format!("{name} runs for {} and reported nothing for {}", span(age(started)), span(quiet))
@@ -76,15 +76,15 @@ fn stuck(call: &CallView, now: Time) -> Option<String> {
         format!("{name} runs for {} and reported nothing", span(age(started)))
     };
     if call.stream.is_some() && !call.is_read {
-        sign.push_str("; nobody reads its stream");
+        problem.push_str("; nobody reads its stream");
     }
-    Some(sign)
+    Some(problem)
 }
 
-fn dormant(detail: &Detail, signs: &mut Vec<String>) {
+fn dormant(detail: &Detail, problems: &mut Vec<String>) {
     let open = detail.streams.iter().flat_map(|stream| &stream.requests);
     for call in open {
-        signs.push(format!(
+        problems.push(format!(
             "`{}` (id {}) was interrupted; it is dealt with when the client comes back",
             call.title(),
             call.id
@@ -105,7 +105,7 @@ mod tests {
             "signs": [], "kept": { "events": 0, "bytes": 0 }, "version": 1, "record": {},
         });
         detail.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        signs(&serde_json::from_value(detail).unwrap(), None, Vec::new(), NOW)
+        problems(&serde_json::from_value(detail).unwrap(), None, Vec::new(), NOW)
     }
 
     fn call(changes: &Value) -> Vec<String> {
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_session_looks_wrong_when_its_client_never_finished_the_handshake() {
-        let sign = ["the client never said `notifications/initialized`, so its requests are refused"];
-        assert_eq!(of(&json!({ "phase": "initializing" })), sign);
+        let problem = ["the client never said `notifications/initialized`, so its requests are refused"];
+        assert_eq!(of(&json!({ "phase": "initializing" })), problem);
         let none: [&str; 0] = [];
         assert_eq!(
             of(&json!({ "phase": "initializing", "created": NOW.0 - 1000 })),
@@ -159,17 +159,17 @@ mod tests {
     fn what_a_dormant_session_left_open_is_told() {
         let request = json!({ "id": "a", "method": "prompts/get", "stream": 3 });
         let streams = json!([{ "number": 3, "open": true, "last": 9, "requests": [request] }]);
-        let signs = of(&json!({ "state": "dormant", "streams": streams }));
+        let problems = of(&json!({ "state": "dormant", "streams": streams }));
         assert_eq!(
-            signs,
+            problems,
             ["`prompts/get` (id \"a\") was interrupted; it is dealt with when the client comes back"]
         );
     }
 
     #[test]
     fn one_whose_time_is_over_waits_to_be_removed_and_a_tombstone_does_not() {
-        let sign = ["its time is over; the next sweep of a running server removes it"];
-        assert_eq!(of(&json!({ "state": "ended", "end": "expired" })), sign);
+        let problem = ["its time is over; the next sweep of a running server removes it"];
+        assert_eq!(of(&json!({ "state": "ended", "end": "expired" })), problem);
         let none: [&str; 0] = [];
         assert_eq!(of(&json!({ "state": "ended", "end": "expired", "phase": null })), none);
         assert_eq!(of(&json!({ "state": "ended", "end": "revoked", "phase": null })), none);

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use tenure_transport::http::{AllowedHosts, AllowedOrigins};
 
-use super::forms::{SettingValue, ValueForm, ValueRefusal, quoted};
+use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
+use crate::url_text::public_part;
 
 /// A path to a file.
-pub(super) struct File;
+pub(in crate::config) struct File;
 
 impl ValueForm for File {
     type Of = PathBuf;
@@ -24,7 +25,7 @@ impl ValueForm for File {
 }
 
 /// An address with a port.
-pub(super) struct Address;
+pub(in crate::config) struct Address;
 
 impl ValueForm for Address {
     type Of = SocketAddr;
@@ -50,7 +51,7 @@ impl ValueForm for Address {
 }
 
 /// The URL of a store: an engine, a colon, and text that the engine interprets.
-pub(super) struct StoreUrl;
+pub(in crate::config) struct StoreUrl;
 
 impl ValueForm for StoreUrl {
     type Of = String;
@@ -70,7 +71,7 @@ impl ValueForm for StoreUrl {
 }
 
 /// The name of a folder among others: short, and the same on every system.
-pub(super) struct FolderName;
+pub(in crate::config) struct FolderName;
 
 /// The longest name. The path of a socket in that folder has an upper limit.
 const MAX_NAME: usize = 40;
@@ -97,7 +98,7 @@ impl ValueForm for FolderName {
 }
 
 /// The endpoint of a server.
-pub(super) struct EndpointUrl;
+pub(in crate::config) struct EndpointUrl;
 
 impl ValueForm for EndpointUrl {
     type Of = String;
@@ -116,21 +117,8 @@ impl ValueForm for EndpointUrl {
     }
 }
 
-/// A URL without its user and its query: there may be secrets in front of the host and behind the path.
-pub(crate) fn public_part(url: &str) -> String {
-    let path = url.split(['?', '#']).next().unwrap_or_default();
-    match path.split_once("://") {
-        Some((scheme, rest)) => {
-            let host = rest.find('/').map_or(rest.len(), |at| at);
-            let begin = rest[..host].rfind('@').map_or(0, |at| at + 1);
-            format!("{scheme}://{}", &rest[begin..])
-        }
-        None => path.to_owned(),
-    }
-}
-
 /// Headers, each with its value or the source of the value.
-pub(super) struct Headers;
+pub(in crate::config) struct Headers;
 
 impl ValueForm for Headers {
     type Of = Vec<String>;
@@ -138,16 +126,7 @@ impl ValueForm for Headers {
         "a list of headers such as [\"Authorization: env:UPSTREAM_TOKEN\"]".to_owned()
     }
     fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
-        let headers = match raw {
-            SettingValue::List(headers) => headers.clone(),
-            SettingValue::Untyped(text) => vec![text.clone()],
-            SettingValue::Text(text) => {
-                return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
-            }
-            SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
-                return Err(ValueRefusal::default());
-            }
-        };
+        let headers = raw.list(|text| vec![text.to_owned()])?;
         match headers.iter().find(|header| !header.contains(':')) {
             Some(_) => Err(ValueRefusal::hint("each is a name, a colon and a value")),
             None => Ok(headers),
@@ -163,12 +142,12 @@ impl ValueForm for Headers {
             }
             _ => header.clone(),
         });
-        Some(list(&shown.collect::<Vec<_>>()))
+        Some(quoted_list(shown))
     }
 }
 
 /// Words, such as a program and its arguments.
-pub(super) struct Words;
+pub(in crate::config) struct Words;
 
 impl ValueForm for Words {
     type Of = Vec<String>;
@@ -176,27 +155,21 @@ impl ValueForm for Words {
         "a list of words such as [\"npx\", \"-y\", \"some-mcp-server\"]".to_owned()
     }
     fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
-        match raw {
-            SettingValue::List(words) => Ok(words.clone()),
-            // Quotes are not supported here; a file can have words with spaces.
-            SettingValue::Untyped(text) => Ok(text.split_whitespace().map(str::to_owned).collect()),
-            SettingValue::Text(text) => {
-                // A guess: only the author knows which words belong together.
-                let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
-                Err(ValueRefusal::hint(format!("write each word by itself, in brackets: {}", list(&words))))
-            }
-            SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
-                Err(ValueRefusal::default())
-            }
+        if let SettingValue::Text(text) = raw {
+            // A guess: only the author knows which words belong together.
+            let words = quoted_list(text.split_whitespace());
+            return Err(ValueRefusal::hint(format!("write each word by itself, in brackets: {words}")));
         }
+        // Quotes are not supported here; a file can have words with spaces.
+        raw.list(|text| text.split_whitespace().map(str::to_owned).collect())
     }
     fn show(value: &Vec<String>) -> Option<String> {
-        Some(list(value))
+        Some(quoted_list(value))
     }
 }
 
 /// The hosts that are answered. Nothing listed means loopback only.
-pub(super) struct Hosts;
+pub(in crate::config) struct Hosts;
 
 impl ValueForm for Hosts {
     type Of = AllowedHosts;
@@ -212,15 +185,15 @@ impl ValueForm for Hosts {
     }
     fn show(value: &AllowedHosts) -> Option<String> {
         Some(match value {
-            AllowedHosts::Loopback => list(&[]),
-            AllowedHosts::Any => list(&["*".to_owned()]),
-            AllowedHosts::List(hosts) => list(hosts),
+            AllowedHosts::Loopback => quoted_list::<&str>([]),
+            AllowedHosts::Any => quoted_list(["*"]),
+            AllowedHosts::List(hosts) => quoted_list(hosts),
         })
     }
 }
 
 /// The origins that are answered. Nothing listed means loopback only.
-pub(super) struct Origins;
+pub(in crate::config) struct Origins;
 
 impl ValueForm for Origins {
     type Of = AllowedOrigins;
@@ -236,9 +209,9 @@ impl ValueForm for Origins {
     }
     fn show(value: &AllowedOrigins) -> Option<String> {
         Some(match value {
-            AllowedOrigins::Loopback => list(&[]),
-            AllowedOrigins::Any => list(&["*".to_owned()]),
-            AllowedOrigins::List(origins) => list(origins),
+            AllowedOrigins::Loopback => quoted_list::<&str>([]),
+            AllowedOrigins::Any => quoted_list(["*"]),
+            AllowedOrigins::List(origins) => quoted_list(origins),
         })
     }
 }
@@ -254,24 +227,13 @@ fn names(
     raw: &SettingValue,
     check: &dyn Fn(&str) -> Result<(), ValueRefusal>,
 ) -> Result<Names, ValueRefusal> {
-    let names = match raw {
-        SettingValue::List(names) => names.clone(),
-        // No host and no origin has a quote in it, but a list copied from a file has.
-        SettingValue::Untyped(text) if text.contains('"') => {
-            return Err(ValueRefusal::hint(
-                "outside a file, write the names with commas between them, without quotes",
-            ));
-        }
-        SettingValue::Untyped(text) => {
-            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
-        }
-        SettingValue::Text(text) => {
-            return Err(ValueRefusal::hint(format!("write it in brackets: [{}]", quoted(text))));
-        }
-        SettingValue::Number(_) | SettingValue::Flag(_) | SettingValue::Table | SettingValue::Other => {
-            return Err(ValueRefusal::default());
-        }
-    };
+    // No host and no origin has a quote in it, but a list copied from a file has.
+    if matches!(raw, SettingValue::Untyped(text) if text.contains('"')) {
+        return Err(ValueRefusal::hint(
+            "outside a file, write the names with commas between them, without quotes",
+        ));
+    }
+    let names = raw.names()?;
     match &names[..] {
         [] => Ok(Names::None),
         [name] if name == "*" => Ok(Names::Any),
@@ -312,9 +274,4 @@ fn origin(name: &str) -> Result<(), ValueRefusal> {
         }
         Some(_) => Ok(()),
     }
-}
-
-fn list(names: &[String]) -> String {
-    let names: Vec<_> = names.iter().map(|name| quoted(name)).collect();
-    format!("[{}]", names.join(", "))
 }

@@ -14,13 +14,11 @@ use tenure_session::state::{
 use tenure_session::{Principal, SessionKey};
 
 use super::name::DataName;
-use super::view::{Contents, DataDetail, DataPage, DataRow, NamedData, NewData, ResumedData};
+use super::view::{Contents, DataDetail, DataRow, NamedData, NewData, ResumedData};
 use crate::failure::Failure;
-use crate::operator::Revoked;
+use crate::operator::commands::{PAGE, Revoked};
 use crate::operator::key::{Prefix, key_text, parse_key};
-
-/// Rows in one page, at most.
-const PAGE: usize = 500;
+use crate::operator::view::Page;
 
 /// The kind of a data session if the server's tools work on no kind.
 const PLAIN: &str = "session";
@@ -73,13 +71,17 @@ impl DataOperator {
     }
 
     /// Data sessions in the order of their keys, after one of them.
-    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<DataPage, Failure> {
+    pub(crate) async fn page(
+        &self,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Result<Page<DataRow>, Failure> {
         let found = self.states.list_all(after, limit.clamp(1, PAGE)).await.map_err(cannot_read)?;
         Ok(page(&found))
     }
 
     /// The data sessions with this name.
-    pub(crate) async fn matching(&self, name: &DataName, limit: usize) -> Result<DataPage, Failure> {
+    pub(crate) async fn matching(&self, name: &DataName, limit: usize) -> Result<Page<DataRow>, Failure> {
         let limit = limit.clamp(1, PAGE);
         match name {
             DataName::Label(label) => {
@@ -88,7 +90,7 @@ impl DataOperator {
             DataName::Key(key) => {
                 let mut found = self.page(Prefix::of(key).before(), 1).await?;
                 found.rows.retain(|row| row.key == key_text(key));
-                Ok(DataPage { next: None, ..found })
+                Ok(Page { next: None, ..found })
             }
         }
     }
@@ -264,10 +266,10 @@ pub(crate) enum Show {
     Contents,
 }
 
-fn page(found: &state::StatePage) -> DataPage {
+fn page(found: &state::StatePage) -> Page<DataRow> {
     let mut rows: Vec<_> = found.states.iter().map(DataRow::of).collect();
     rows.extend(found.unreadable.iter().map(DataRow::unreadable));
-    DataPage { rows, next: found.next.map(|key| key_text(&key)) }
+    Page { rows, next: found.next.map(|key| key_text(&key)) }
 }
 
 fn lost(listed: &StateInfo) -> Option<Lost> {

@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -11,18 +12,16 @@ use clap::Args;
 use tenure_session::SessionKey;
 use tenure_session::session::Existing;
 
-use super::progress::{Unit, WorkProgress};
-use super::reach::{Absent, Reach, ReachArgs};
-use super::sessions::resolve_all;
-use super::{Failure, note, words};
-use crate::foreign;
-use crate::operator::{MAX_LINE_BYTES, Saved, now, parse_key};
-
-/// Rows that are asked for at once.
-const PAGE: usize = 500;
+use crate::cli::progress::{Unit, WorkProgress};
+use crate::cli::rows::{each_page, resolve_all};
+use crate::cli::which_store::{Absent, StoreArgs};
+use crate::cli::{Failure, note, words};
+use crate::control::Operations;
+use crate::escape;
+use crate::operator::{MAX_LINE_BYTES, Saved, SessionRow, now, parse_key};
 
 #[derive(Args, Debug)]
-pub(super) struct ExportArgs {
+pub(in crate::cli) struct ExportArgs {
     /// The sessions: keys, the first digits of them, or labels. All sessions if there are none.
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
@@ -30,43 +29,43 @@ pub(super) struct ExportArgs {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 #[derive(Args, Debug)]
-pub(super) struct ImportArgs {
+pub(in crate::cli) struct ImportArgs {
     /// The file that `export` wrote, or `-` for standard input.
     file: PathBuf,
     /// Put sessions in the place of those that are there already.
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
-    store: ReachArgs,
+    store: StoreArgs,
 }
 
 pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
-    let reach = args.store.reach(Absent::Refuse).await?;
+    let store = args.store.open(Absent::Refuse).await?;
     let keys = match &args.keys[..] {
-        [] => all(&reach).await?,
-        names => resolve_all(&reach, names).await?,
+        [] => all(&store).await?,
+        names => resolve_all::<SessionRow>(&store, names).await?.into_iter().map(|(_, key)| key).collect(),
     };
     let Some(file) = &args.output else {
         let out = std::io::stdout();
         if out.is_terminal() {
-            write(&reach, &keys, &mut foreign::HarmlessLines(out), |_| {}).await?;
+            write(&store, &keys, &mut escape::HarmlessLines(out), |_| {}).await?;
         } else {
-            write(&reach, &keys, &mut out.lock(), |_| {}).await?;
+            write(&store, &keys, &mut out.lock(), |_| {}).await?;
         }
-        return tell_what_is_missing(&reach, args).await;
+        return tell_what_is_missing(&store, args).await;
     };
     let mut out = BufWriter::new(make_private(file)?);
     let mut progress = WorkProgress::start("exporting", Unit::Things("sessions"));
-    let written = write(&reach, &keys, &mut out, |done| progress.at(done, keys.len() as u64)).await;
+    let written = write(&store, &keys, &mut out, |done| progress.at(done, keys.len() as u64)).await;
     drop(progress);
     match written.and_then(|count| out.get_ref().sync_all().map(|()| count).map_err(cannot_write)) {
         Ok(count) => {
             note(&format!("exported {} to `{}`", words::sessions(count), file.display()));
-            tell_what_is_missing(&reach, args).await
+            tell_what_is_missing(&store, args).await
         }
         Err(failure) => {
             // An incomplete file would look like a complete one.
@@ -77,9 +76,9 @@ pub(super) async fn export(args: &ExportArgs) -> Result<(), Failure> {
 }
 
 /// Tells the user of a full export that it does not contain data sessions.
-async fn tell_what_is_missing(reach: &Reach, args: &ExportArgs) -> Result<(), Failure> {
+async fn tell_what_is_missing(store: &Operations, args: &ExportArgs) -> Result<(), Failure> {
     if args.keys.is_empty() {
-        match reach.data_count().await? {
+        match store.data_count().await? {
             0 => {}
             count => {
                 let count = words::data_sessions(count);
@@ -90,28 +89,26 @@ async fn tell_what_is_missing(reach: &Reach, args: &ExportArgs) -> Result<(), Fa
     Ok(())
 }
 
-async fn all(reach: &Reach) -> Result<Vec<SessionKey>, Failure> {
-    let (mut keys, mut after) = (Vec::new(), None);
-    loop {
-        let page = reach.page(after, PAGE).await?;
-        keys.extend(page.rows.iter().filter_map(|row| parse_key(&row.key)));
-        after = page.next.as_deref().and_then(parse_key);
-        if after.is_none() {
-            return Ok(keys);
-        }
-    }
+async fn all(store: &Operations) -> Result<Vec<SessionKey>, Failure> {
+    let mut keys = Vec::new();
+    each_page(store, |rows: Vec<SessionRow>| {
+        keys.extend(rows.iter().filter_map(|row| parse_key(&row.key)));
+        ControlFlow::Continue(())
+    })
+    .await?;
+    Ok(keys)
 }
 
 /// Writes a line per session; returns how many. A session that has been removed meanwhile is left out.
 async fn write(
-    reach: &Reach,
+    store: &Operations,
     keys: &[SessionKey],
     out: &mut impl Write,
     mut progress: impl FnMut(u64),
 ) -> Result<u64, Failure> {
     let mut count = 0;
     for (number, key) in keys.iter().enumerate() {
-        if let Some(saved) = reach.export(*key).await? {
+        if let Some(saved) = store.export(*key).await? {
             let mut line = saved.line();
             line.push(b'\n');
             match out.write_all(&line) {
@@ -134,7 +131,7 @@ fn cannot_write(error: std::io::Error) -> Failure {
 }
 
 /// Creates a file that only its owner may read. Fails if it exists.
-pub(super) fn make_private(file: &Path) -> Result<File, Failure> {
+pub(in crate::cli) fn make_private(file: &Path) -> Result<File, Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     made.map_err(|error| {
         let is_there = error.kind() == std::io::ErrorKind::AlreadyExists;
@@ -149,7 +146,7 @@ pub(super) async fn import(args: &ImportArgs) -> Result<(), Failure> {
     let name = if standard { "standard input".to_owned() } else { format!("`{}`", args.file.display()) };
     // Standard input can be read only once, so a bad line in it is found after earlier ones were imported.
     let total = if standard { None } else { Some(check(&args.file, &name)?) };
-    let reach = args.store.reach(Absent::Make).await?;
+    let store = args.store.open(Absent::Make).await?;
     let reader: Box<dyn Read> =
         if standard { Box::new(std::io::stdin()) } else { Box::new(open(&args.file)?) };
     let mut lines = SavedLines::new(reader, &name);
@@ -157,7 +154,7 @@ pub(super) async fn import(args: &ImportArgs) -> Result<(), Failure> {
     let (mut imported, mut overdue) = (0, 0);
     while let Some((number, saved)) = lines.next()? {
         let is_overdue = saved.deadline().is_some_and(|deadline| deadline <= now());
-        if let Err(failure) = reach.import(saved, existing).await {
+        if let Err(failure) = store.import(saved, existing).await {
             drop(progress);
             if imported > 0 {
                 let imported = words::sessions(imported);

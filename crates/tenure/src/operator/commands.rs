@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_layers::data::KindOfState;
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
@@ -21,16 +22,16 @@ use tokio::sync::Semaphore;
 
 use super::calls::{self, CallList};
 use super::data::DataOperator;
+use super::details;
 use super::key::{Prefix, key_text};
-use super::look;
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
-use super::view::{Detail, LoopView, SessionRow};
+use super::view::{Detail, LoopView, Page, SessionRow};
 use crate::failure::Failure;
-use crate::wire::{self, BackedUp, ByteProgress, OpenedStore};
+use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
 
 /// Rows in one page, at most.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 /// The operations of operators on one store.
 #[derive(Clone, Debug)]
@@ -48,15 +49,6 @@ pub(crate) struct Operator {
     importing: Arc<Semaphore>,
     /// One backup at a time, because a backup uses all of the disk's bandwidth.
     backing_up: Arc<Semaphore>,
-}
-
-/// Some rows, in the order of their keys.
-#[derive(Serialize, Deserialize, Debug)]
-pub(crate) struct SessionRows {
-    pub(crate) rows: Vec<SessionRow>,
-    /// The next page begins after this key; `None` on the last page.
-    #[serde(default)]
-    pub(crate) next: Option<String>,
 }
 
 /// The result of revoking a session.
@@ -88,15 +80,11 @@ impl Operator {
     }
 
     /// For a running server.
-    pub(crate) fn online(store: OpenedStore, sessions: Sessions, data: DataOperator) -> Self {
+    pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
+        let Runtimes { sessions, exchanges, states, store, .. } = server.clone();
         let limits = sessions.limits().clone();
-        Self { sessions: Some(sessions), ..Self::offline(store, limits, data) }
-    }
-
-    /// Adds the server's requests without a session.
-    pub(crate) fn with_exchanges(mut self, exchanges: Exchanges) -> Self {
-        self.exchanges = Some(exchanges);
-        self
+        let (sessions, exchanges) = (Some(sessions), Some(exchanges));
+        Self { sessions, exchanges, ..Self::offline(store, limits, DataOperator::online(states, kinds)) }
     }
 
     /// Adds the counts of what clients make the server hold.
@@ -136,17 +124,21 @@ impl Operator {
     }
 
     /// Sessions in the order of their keys, after one of them.
-    pub(crate) async fn page(&self, after: Option<SessionKey>, limit: usize) -> Result<SessionRows, Failure> {
+    pub(crate) async fn page(
+        &self,
+        after: Option<SessionKey>,
+        limit: usize,
+    ) -> Result<Page<SessionRow>, Failure> {
         let limit = limit.clamp(1, PAGE);
         let records = self.store.store.list(Space::Session, after, limit).await.map_err(cannot_read)?;
         let next = records.last().filter(|_| records.len() == limit).map(|(key, _)| key_text(key));
         let now = now();
-        let row = |(key, record)| look::row(&key, &record, self.info(&key).as_ref(), now);
-        Ok(SessionRows { rows: records.into_iter().map(row).collect(), next })
+        let row = |(key, record)| details::row(&key, &record, self.info(&key).as_ref(), now);
+        Ok(Page { rows: records.into_iter().map(row).collect(), next })
     }
 
     /// Sessions whose keys begin with these digits.
-    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<SessionRows, Failure> {
+    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page<SessionRow>, Failure> {
         let mut page = self.page(prefix.before(), limit).await?;
         let found = page.rows.len();
         page.rows.retain(|row| row.key.starts_with(prefix.digits()));
@@ -167,7 +159,7 @@ impl Operator {
             self.fallen(),
         ];
         let trouble = trouble.into_iter().flatten().collect();
-        Ok(Some(look::detail(&key, &record, live.as_ref(), &survey, trouble, now())))
+        Ok(Some(details::detail(&key, &record, live.as_ref(), &survey, trouble, now())))
     }
 
     /// Ends a session.

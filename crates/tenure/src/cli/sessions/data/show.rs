@@ -5,102 +5,80 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tenure_session::port::clock::Time;
 
-use super::list::{state_tone, state_words};
+use crate::cli::facts::Facts;
 use crate::cli::paint::{Paint, Tone};
-use crate::foreign::plain;
-use crate::operator::{Contents, DataDetail, DataRow, DataState, now};
-use crate::times::{ago, date, span, until};
+use crate::cli::rows::{ANONYMOUS, Listed};
+use crate::operator::{Contents, DataDetail, DataState};
+use crate::time_text::{ago, date, span, until};
 
 /// Bytes on a line of hex.
 const HEX_LINE: usize = 32;
 
-/// The data session as JSON. Contents that are JSON are in `data`, unchanged; others are in `contents`.
-pub(super) fn json(detail: &DataDetail) -> String {
-    #[derive(Serialize)]
-    struct Shown<'a> {
-        #[serde(flatten)]
-        detail: &'a DataDetail,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        data: Option<&'a RawValue>,
+/// A data session as JSON. Contents that are JSON are in `data`, unchanged; others are in `contents`.
+#[derive(Serialize)]
+pub(super) struct JsonForm {
+    #[serde(flatten)]
+    detail: DataDetail,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Box<RawValue>>,
+}
+
+impl JsonForm {
+    pub(super) fn of(mut detail: DataDetail) -> Self {
+        let data: Option<Box<RawValue>> = match &detail.contents {
+            Some(Contents::Text(text)) => serde_json::from_str(text).ok(),
+            Some(Contents::Hex(_)) | None => None,
+        };
+        detail.contents = detail.contents.filter(|_| data.is_none());
+        Self { detail, data }
     }
-    let mut detail = detail.clone();
-    let data: Option<Box<RawValue>> = match &detail.contents {
-        Some(Contents::Text(text)) => serde_json::from_str(text).ok(),
-        Some(Contents::Hex(_)) | None => None,
-    };
-    if data.is_some() {
-        detail.contents = None;
-    }
-    let shown = Shown { detail: &detail, data: data.as_deref() };
-    serde_json::to_string_pretty(&shown).expect("a data session has a JSON form") + "\n"
 }
 
 /// The data session for people.
-pub(super) fn text(detail: &DataDetail) -> String {
-    render(detail, now(), Paint::stdout())
-}
-
-/// The owner's name.
-pub(super) fn owner(row: &DataRow) -> String {
-    row.owner.clone().unwrap_or_else(|| "anonymous".to_owned())
-}
-
-fn render(detail: &DataDetail, now: Time, paint: Paint) -> String {
+pub(super) fn text(detail: &DataDetail, now: Time, paint: Paint) -> String {
     let row = &detail.row;
-    let mut text = format!("{}  {}\n\n", paint.tint(Tone::Title, &row.name), row.key);
+    let mut facts = Facts::new(&row.name, &row.key, paint);
+    facts.line(Tone::Plain, "");
     let before = |time: u64| format!("{} ({})", date(time), ago(time, now));
     let behind = |time: u64| format!("{} ({})", date(time), until(time, now));
-    let named = |name: &str| paint.tint(Tone::Quiet, &format!("{name:<13}"));
-    text.push_str(&format!("  {} {}\n", named("state"), paint.tint(state_tone(row), &state_words(row))));
-    // Some of the values come from clients.
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            text.push_str(&format!("  {} {}\n", named(name), plain(&value)));
-        }
-    };
-    fact("kind", row.kind.clone());
-    fact("owner", Some(owner(row)));
-    fact("label", row.label.clone());
-    fact("created", row.created.map(before));
-    fact("last used", row.last_used.map(before));
+    let (state, tone) = row.state();
+    facts.add_toned("state", tone, &state);
+    facts.add("kind", row.kind.clone());
+    facts.add("owner", Some(row.owner.as_deref().unwrap_or(ANONYMOUS).to_owned()));
+    facts.add("label", row.label.clone());
+    facts.add("created", row.created.map(before));
+    facts.add("last used", row.last_used.map(before));
     match row.state {
-        DataState::Active => fact("expires", Some(row.expires.map_or("never".to_owned(), behind))),
+        DataState::Active => facts.add("expires", Some(row.expires.map_or("never".to_owned(), behind))),
         DataState::Expired => {
-            fact("expired", row.ended.map(before));
-            fact("kept", row.forgotten.map(|at| format!("until {}", behind(at))));
+            facts.add("expired", row.ended.map(before));
+            facts.add("kept", row.forgotten.map(|at| format!("until {}", behind(at))));
         }
         DataState::Ended => {
-            fact("ended", row.ended.map(before));
-            fact("forgotten", row.forgotten.filter(|at| *at > now.0).map(|at| until(at, now)));
+            facts.add("ended", row.ended.map(before));
+            facts.add("forgotten", row.forgotten.filter(|at| *at > now.0).map(|at| until(at, now)));
         }
         DataState::Unreadable => {}
     }
     if row.state != DataState::Ended {
         let idle = detail.idle_ttl_ms.map(|idle| span(std::time::Duration::from_millis(idle)));
-        fact("may be idle", idle.map(|idle| format!("for {idle}")));
-        fact("greatest age", detail.ends.map(behind));
+        facts.add("may be idle", idle.map(|idle| format!("for {idle}")));
+        facts.add("greatest age", detail.ends.map(behind));
     }
-    fact("holds", row.bytes.map(|bytes| HumanBytes(bytes).to_string()));
-    fact("edition", row.edition.map(|edition| edition.to_string()));
-    fact("hints", detail.hints.as_ref().map(ToString::to_string));
-    match &detail.contents {
-        None => {}
-        Some(contents) => {
-            let title = paint.tint(Tone::Title, "data");
-            let lines = lines(contents);
-            match lines.is_empty() {
-                true => text.push_str(&format!("\n{title}  none\n")),
-                false => {
-                    text.push_str(&format!("\n{title}\n"));
-                    text.extend(lines.iter().map(|line| format!("  {line}").trim_end().to_owned() + "\n"));
-                }
-            }
-        }
+    facts.add("holds", row.bytes.map(|bytes| HumanBytes(bytes).to_string()));
+    facts.add("edition", row.edition.map(|edition| edition.to_string()));
+    facts.add("hints", detail.hints.as_ref().map(ToString::to_string));
+    let lines = detail.contents.as_ref().map(lines).unwrap_or_default();
+    let is_empty = detail.contents.is_some() && lines.is_empty();
+    facts.section("data", lines);
+    let mut text = facts.into_text();
+    if is_empty {
+        text.push_str(&format!("\n{}  none\n", paint.tint(Tone::Title, "data")));
     }
     text
 }
 
-/// The contents, line by line, escaped for a terminal.
+/// The contents, line by line.
 fn lines(contents: &Contents) -> Vec<String> {
     match contents {
         Contents::Hex(digits) => {
@@ -110,7 +88,7 @@ fn lines(contents: &Contents) -> Vec<String> {
         Contents::Text(text) => {
             let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
             let text = if is_json { indented(text) } else { text.clone() };
-            text.lines().map(plain).collect()
+            text.lines().map(str::to_owned).collect()
         }
     }
 }
@@ -184,7 +162,7 @@ mod tests {
     }
 
     fn shown(changes: &Value) -> String {
-        render(&detail(changes), NOW, Paint::of(false))
+        text(&detail(changes), NOW, Paint::of(false))
     }
 
     #[test]
@@ -258,10 +236,12 @@ mod tests {
 
     #[test]
     fn json_holds_what_is_json_as_it_is() {
-        let text = json(&detail(&json!({ "contents": { "text": "{\"b\": 1.50, \"a\": 2}" } })));
+        let shown = |contents: Value| {
+            serde_json::to_string_pretty(&JsonForm::of(detail(&json!({ "contents": contents })))).unwrap()
+        };
+        let text = shown(json!({ "text": "{\"b\": 1.50, \"a\": 2}" }));
         assert!(text.contains("\"data\": {\"b\": 1.50, \"a\": 2}") && !text.contains("contents"), "{text}");
-        let read: Value =
-            serde_json::from_str(&json(&detail(&json!({ "contents": { "hex": "ff" } })))).unwrap();
+        let read: Value = serde_json::from_str(&shown(json!({ "hex": "ff" }))).unwrap();
         assert_eq!((&read["contents"]["hex"], read.get("data")), (&json!("ff"), None));
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn parse_size(text: &str) -> Option<usize> {
 }
 
 /// Writes what [`parse_size`] reads, in the largest unit that leaves no rest.
-pub(super) fn write_size(bytes: usize) -> String {
+pub(in crate::config) fn write_size(bytes: usize) -> String {
     let unit = SIZES.iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     let (name, factor) = unit.unwrap_or(&("B", 1));
     format!("{}{name}", bytes / factor)

@@ -7,27 +7,26 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use rmcp::model::{ReadResourceRequest, ReadResourceRequestParams};
 use serde_json::{Value, json};
-use tenure_client::{Create, Jar, SessionOptions};
+use tenure_client::Create;
 
-use super::connect::{ConnectArgs, ServerConnection, as_json, block_on, close, lines, offers, unanswered};
-use super::paint::{Paint, Tone};
-use super::table::{Cell, Side, table};
-use super::target::{JarArgs, Target};
-use super::words::short;
+use super::connect::{
+    ClientArgs, ConnectArgs, ServerConnection, as_json, block_on, close, offers, unanswered,
+};
+use super::paint::Tone;
+use super::rows::print_rows;
+use super::table::{Cell, Column, known, left};
+use super::target::{ServerArgs, Target};
+use super::words::about;
 use super::{Failure, note, say};
-use crate::foreign::plain;
+use crate::escape::plain;
 
 /// Letters of a description that are shown.
 const DESCRIPTION: usize = 70;
 
 #[derive(Args, Debug)]
 pub(super) struct ResourcesArgs {
-    /// The server's URL; left out if a command follows `--`.
-    #[arg(value_name = "URL")]
-    words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Print JSON, one resource or template a line.
     #[arg(long)]
     json: bool,
@@ -40,25 +39,20 @@ pub(super) struct ReadArgs {
     /// The server's URL (left out if a command follows `--`), and the URI of the resource.
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
-    /// The command that starts the server, with its arguments.
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
     /// Print the list of contents as JSON, each with its URI and its type.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    jar: JarArgs,
-    #[command(flatten)]
-    connect: ConnectArgs,
+    client: ClientArgs,
 }
 
 pub(super) fn list(args: &ResourcesArgs) -> Result<(), Failure> {
-    let target = Target::alone(&args.words, &args.command)?;
+    let target = Target::alone(&args.server)?;
     block_on(list_from(args, &target))
 }
 
 pub(super) fn read(args: &ReadArgs) -> Result<(), Failure> {
-    let (target, rest) = Target::split(&args.words, &args.command)?;
+    let (target, rest) = args.client.split(&args.words)?;
     match rest {
         [uri] => block_on(read_from(args, &target, uri)),
         [] => {
@@ -72,30 +66,21 @@ pub(super) fn read(args: &ReadArgs) -> Result<(), Failure> {
 }
 
 async fn list_from(args: &ResourcesArgs, target: &Target) -> Result<(), Failure> {
-    let options = SessionOptions { create: Create::Never, ..SessionOptions::new(Jar::in_memory()) };
-    let connection = args.connect.connect(target, None, args.connect.listener(), options).await?;
+    let connection = args.connect.look_at(target).await?;
     let listed = listed(args, target, &connection).await;
-    let said = listed.and_then(|(resources, templates)| {
-        if args.json {
-            return say(&lines(resources.iter().chain(&templates)));
-        }
-        if resources.is_empty() && templates.is_empty() {
-            note("no resources");
-            return Ok(());
-        }
-        say(&render(&resources, &templates, Paint::stdout()))
-    });
+    let said = listed.and_then(|rows| print_rows(&rows, args.json, &columns(), "no resources"));
     close(connection).await;
     said
 }
 
+/// The resources, then the templates.
 async fn listed(
     args: &ResourcesArgs,
     target: &Target,
     connection: &ServerConnection,
-) -> Result<(Vec<Value>, Vec<Value>), Failure> {
+) -> Result<Vec<Value>, Failure> {
     if !offers(connection, |offered| offered.resources.is_some()) {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(Vec::new());
     }
     let connect = &args.connect;
     let resources = connect.within("`resources/list`", target, connection.list_all_resources()).await?;
@@ -108,37 +93,32 @@ async fn listed(
             Vec::new()
         }
     };
-    Ok((as_json(&resources), as_json(&templates)))
+    Ok([as_json(&resources), as_json(&templates)].concat())
 }
 
-fn render(resources: &[Value], templates: &[Value], paint: Paint) -> String {
-    let titles = [("URI", Side::Left), ("TYPE", Side::Left), ("DESCRIPTION", Side::Left)];
-    let row = |resource: &Value| {
-        let text = |key: &str| resource[key].as_str().filter(|text| !text.trim().is_empty());
-        let uri = text("uri").or(text("uriTemplate")).unwrap_or_default();
-        let about = text("description").or(text("title")).or(text("name")).unwrap_or_default();
-        let about = about.trim().lines().next().unwrap_or_default();
-        vec![
-            Cell::new(uri).tone(Tone::Title),
-            Cell::new(text("mimeType").unwrap_or("-")).tone(Tone::Quiet),
-            Cell::new(short(&plain(about), DESCRIPTION)),
-        ]
+fn columns() -> [Column<'static, Value>; 3] {
+    let text = |resource: &Value, member: &str| {
+        resource[member].as_str().filter(|text| !text.trim().is_empty()).map(str::to_owned)
     };
-    table(&titles, &resources.iter().chain(templates).map(row).collect::<Vec<_>>(), paint)
+    let uri = move |row: &Value| text(row, "uri").or_else(|| text(row, "uriTemplate")).unwrap_or_default();
+    [
+        left("URI", move |row: &Value| Cell::new(uri(row)).tone(Tone::Title)),
+        left("TYPE", move |row: &Value| Cell::new(known(text(row, "mimeType"))).tone(Tone::Quiet)),
+        left("DESCRIPTION", |row: &Value| about(row, &["description", "title", "name"], DESCRIPTION)),
+    ]
 }
 
 async fn read_from(args: &ReadArgs, target: &Target, uri: &str) -> Result<(), Failure> {
-    let listener = args.connect.listener();
+    let connect = &args.client.connect;
+    let listener = connect.listener();
     // The contents may depend on the session in use. A new session is begun only if the server requires one.
-    let options = SessionOptions { create: Create::WhenRequired, ..SessionOptions::new(args.jar.open()?) };
-    let connecting = args.connect.connect(target, args.jar.principal(), listener.clone(), options);
-    let connection = connecting.await?;
+    let connection = args.client.open(target, listener.clone(), Create::WhenRequired).await?;
     let request = ReadResourceRequest::new(ReadResourceRequestParams::new(uri));
-    let answer = connection.request(request, &args.connect.call_options(&listener)).await;
+    let answer = connection.request(request, &connect.call_options(&listener)).await;
     listener.finish();
     let printed = match answer {
         Ok(result) => print(&json!(result), args.json),
-        Err(error) => Err(unanswered(&error, &format!("`{}`", plain(uri)), target, &args.connect)),
+        Err(error) => Err(unanswered(&error, &format!("`{}`", plain(uri)), target, connect)),
     };
     close(connection).await;
     printed
@@ -182,20 +162,22 @@ fn print_bytes(blob: &str, content: &Value) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::paint::Paint;
+    use crate::cli::table::table;
 
     #[test]
     fn resources_and_templates_are_one_table() {
         let resources = [
             json!({ "uri": "demo://a", "name": "a", "mimeType": "text/plain", "description": "The first\nof two" }),
             json!({ "uri": "demo://b", "name": "b", "title": "The second" }),
+            json!({ "uriTemplate": "demo://{id}", "name": "any" }),
         ];
-        let templates = [json!({ "uriTemplate": "demo://{id}", "name": "any" })];
         expect_test::expect![[r"
             URI          TYPE        DESCRIPTION
             demo://a     text/plain  The first
             demo://b     -           The second
             demo://{id}  -           any
         "]]
-        .assert_eq(&render(&resources, &templates, Paint::of(false)));
+        .assert_eq(&table(&columns(), &resources, Paint::of(false)));
     }
 }

@@ -1,0 +1,55 @@
+//! URLs as people see them: without the parts that may be secret, which are the user with the password and the query.
+
+/// A URL without its secrets, in the shortest form.
+pub(crate) fn public_part(url: &str) -> String {
+    let end = |text: &str| text.split(['?', '#']).next().unwrap_or_default().to_owned();
+    match split(url) {
+        Some((scheme, _, host, rest)) => format!("{scheme}://{host}{}", end(rest)),
+        None => end(url),
+    }
+}
+
+/// A URL with a mark for each secret that is left out, for texts about what a person has typed.
+pub(crate) fn marked(url: &str) -> String {
+    let Some((scheme, user, host, rest)) = split(url) else { return url.to_owned() };
+    let user = if user.is_some() { "…@" } else { "" };
+    match rest.split_once('?') {
+        Some((path, _)) => format!("{scheme}://{user}{host}{path}?…"),
+        None => format!("{scheme}://{user}{host}{rest}"),
+    }
+}
+
+/// The host of a URL, with its port.
+pub(crate) fn host(url: &str) -> &str {
+    split(url).map_or(url, |(_, _, host, _)| host)
+}
+
+/// The scheme, the user, the host, and the rest, which begins with the path.
+fn split(url: &str) -> Option<(&str, Option<&str>, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((user, host)) => Some((scheme, Some(user), host, rest)),
+        None => Some((scheme, None, authority, rest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        for (url, short, marked_url) in [
+            ("http://localhost:8484/mcp", "http://localhost:8484/mcp", "http://localhost:8484/mcp"),
+            ("https://me:geheim@example.com/mcp", "https://example.com/mcp", "https://…@example.com/mcp"),
+            ("https://example.com/mcp?key=geheim", "https://example.com/mcp", "https://example.com/mcp?…"),
+            ("https://a:b@c@example.com?key=geheim", "https://example.com", "https://…@example.com?…"),
+            ("https://example.com/@me", "https://example.com/@me", "https://example.com/@me"),
+            ("example.com?key=geheim", "example.com", "example.com?key=geheim"),
+        ] {
+            assert_eq!((public_part(url).as_str(), marked(url).as_str()), (short, marked_url), "{url}");
+        }
+        assert_eq!(host("https://a:b@example.com:8484?x"), "example.com:8484");
+    }
+}
