@@ -25,6 +25,7 @@ mod counts;
 mod read_back;
 mod take_back;
 pub mod supervise;
+pub mod single_flight;
 mod sweep;
 pub mod state;
 pub mod call;
