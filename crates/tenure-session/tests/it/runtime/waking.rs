@@ -143,7 +143,8 @@ async fn a_server_that_is_silent_on_subscriptions_delays_a_wake_by_one_timeout()
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_silent_on_subscriptions_delays_a_new_link_by_one_timeout() {
     let timeout = Duration::from_secs(5);
-    let mut world = World::with(Limits { initialize_timeout: timeout, ..Limits::default() });
+    let limits = Limits { initialize_timeout: timeout, json_wait: Duration::ZERO, ..Limits::default() };
+    let mut world = World::with(limits);
     let session = world.session().await;
     let link = world.script.opened().await;
     subscribe(&mut world, &session, 20).await;
