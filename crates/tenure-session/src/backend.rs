@@ -11,6 +11,8 @@
 //! call as long as it lasts, and is answered when it ends.
 
 pub mod probe;
+mod greet;
+mod tool_pages;
 
 use std::sync::Arc;
 
@@ -20,6 +22,9 @@ use tenure_protocol::{Notification, RawJson, Request, Revision, RpcError};
 use crate::call::{CallContext, Fanout, Outlet};
 use crate::id::Route;
 use crate::port::BoxFuture;
+
+pub use greet::Greeting;
+pub use tool_pages::repeatable_tools;
 
 /// Why a link is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

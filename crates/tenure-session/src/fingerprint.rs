@@ -87,7 +87,7 @@ impl FromIterator<(Route, Fingerprint)> for Fingerprints {
 
 /// How the server that a session knew relates to the current one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Relation {
+pub(crate) enum Relation {
     /// The same server with the same configuration.
     Same,
     /// The same server by its name, with another configuration.
@@ -98,7 +98,7 @@ pub enum Relation {
 
 /// A server as a session knew it, or as it is now: its fingerprint, and the name that it gave itself.
 #[derive(Clone, Copy, Debug)]
-pub struct SeenServer<'a> {
+pub(crate) struct SeenServer<'a> {
     /// How it is configured.
     pub fingerprint: &'a Fingerprint,
     /// Its own name; `None` if it gave none.
@@ -106,7 +106,7 @@ pub struct SeenServer<'a> {
 }
 
 /// Compares the server that a session was last linked to with the current one.
-pub fn compare(then: SeenServer<'_>, now: SeenServer<'_>) -> Relation {
+pub(crate) fn compare(then: SeenServer<'_>, now: SeenServer<'_>) -> Relation {
     let (old, new) = (then.fingerprint, now.fingerprint);
     if old.digest.is_some() && old.digest == new.digest {
         return Relation::Same;
@@ -126,7 +126,7 @@ pub fn compare(then: SeenServer<'_>, now: SeenServer<'_>) -> Relation {
 }
 
 /// The name that a server gave itself in its answer to `initialize`.
-pub fn name_in(initialize_result: &RawJson) -> Option<String> {
+pub(crate) fn name_in(initialize_result: &RawJson) -> Option<String> {
     #[derive(Deserialize)]
     struct Introduced {
         #[serde(rename = "serverInfo")]

@@ -60,7 +60,7 @@ impl Jitter {
     }
 
     /// The time for one stream. It is the same on every call.
-    pub fn of(self, time: Duration, session: SessionKey, stream: StreamId) -> Duration {
+    pub(crate) fn of(self, time: Duration, session: SessionKey, stream: StreamId) -> Duration {
         // Keys are hashes of random ids: their bytes are as good as random.
         let key = session.as_bytes();
         let lot = u32::from(key[0]) ^ (stream.number().wrapping_mul(0x9e37_79b9) >> 24);

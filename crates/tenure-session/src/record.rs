@@ -114,7 +114,7 @@ impl EndCause {
 
 impl Tombstone {
     /// A tombstone for a session of `owner` that ends now.
-    pub fn new(owner: Option<&str>, end: EndCause, now: Time) -> Self {
+    pub(crate) fn new(owner: Option<&str>, end: EndCause, now: Time) -> Self {
         Self { owner: owner.map(str::to_owned), end, at: now.0 }
     }
 }
@@ -159,7 +159,7 @@ impl SessionRecord {
 
 impl Tombstone {
     /// The bytes to store.
-    pub fn encode(&self) -> Bytes {
+    pub(crate) fn encode(&self) -> Bytes {
         encode(&WrittenRecord { format: FORMAT, session: None, tombstone: Some(self) })
     }
 }

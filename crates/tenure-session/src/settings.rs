@@ -45,7 +45,7 @@ pub enum IdleTtl {
 
 impl IdleTtl {
     /// In milliseconds, as in records: 0 for never, `None` for the default.
-    pub fn as_ms(self) -> Option<u64> {
+    pub(crate) fn as_ms(self) -> Option<u64> {
         match self {
             Self::Default => None,
             Self::After(ttl) => Some(millis(ttl).max(1)),
@@ -63,7 +63,7 @@ impl IdleTtl {
     }
 
     /// The effective idle time; `None` if there is no limit.
-    pub fn in_force(self, limits: &Limits) -> Option<Duration> {
+    pub(crate) fn in_force(self, limits: &Limits) -> Option<Duration> {
         match self {
             Self::Default => limits.idle_ttl,
             Self::After(ttl) => Some(ttl.max(Duration::from_millis(1))),

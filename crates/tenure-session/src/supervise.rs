@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
+
 /// The first and the longest pause between a panic and the restart. It doubles, so that no loop can spin.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
@@ -123,25 +125,24 @@ impl Loops {
         self.change(name, |_| {});
         let loops = self.clone();
         async move {
-            let mut pause = FIRST_PAUSE;
+            let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
             loop {
                 let began = Instant::now();
                 // In a block, because `begin` may panic too.
                 let run = AssertUnwindSafe(async { begin().await }).catch_unwind();
                 let Err(panic) = run.await else { return };
                 if began.elapsed() >= RECENT {
-                    pause = FIRST_PAUSE;
+                    backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
                 }
+                let pause = backoff.next();
                 let down = Down::new(&loops, name);
                 tracing::error!(
                     name, restarts = down.restarts, again_in = ?pause, panic = message(&*panic),
                     "a background loop panicked; it will be restarted"
                 );
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = stop.cancelled() => return,
+                if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+                    return;
                 }
-                pause = (pause * 2).min(LAST_PAUSE);
             }
         }
     }

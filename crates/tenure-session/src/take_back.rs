@@ -1,16 +1,16 @@
-//! Removes records and makes sure that they are gone, because the count depends on it.
+//! Takes back a record whose caller was dropped before it learned of the record.
 //!
-//! A record is taken back if its caller was dropped before it learned of the record. The record stays counted until it
-//! is gone. If the store does not remove it, it stays there until it expires, and counts until then like any other.
+//! The record stays counted until it is gone. If the store does not remove it, it stays there until it expires, and counts until then like any other.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::Backoff;
 use crate::counts::CountGuard;
-use crate::port::clock::Time;
-use crate::port::store::{Record, RecordKey, Store, StoreError, Version};
+use crate::port::store::{RecordKey, Store, StoreError, Version};
+use crate::read_back::remove;
 
 /// Retries with back-off: about twenty seconds in all.
 const TRIES: usize = 10;
@@ -35,7 +35,7 @@ pub(crate) async fn take_back(
     count_guard: CountGuard,
     stop: &CancellationToken,
 ) -> bool {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     for _ in 0..TRIES {
         match try_back(store, key, &written).await {
             Ok(()) => return true,
@@ -48,9 +48,8 @@ pub(crate) async fn take_back(
                 tracing::debug!(record = %key.label(), %error, "could not take a record back; retrying")
             }
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
-            () = stop.cancelled() => break,
+        if !backoff.wait(stop).await {
+            break;
         }
     }
     tracing::warn!(record = %key.label(), "a record that no client knows could not be removed; it stays until it expires");
@@ -69,26 +68,4 @@ async fn try_back(store: &dyn Store, key: RecordKey, written: &WriteOutcome) -> 
         },
     };
     remove(store, key, version).await
-}
-
-/// Removes a record. If the store's answer is unknown, this reads the record again: `Ok` means that the record is gone,
-/// and a conflict means that another writer came first.
-///
-/// # Errors
-/// As for [`Store::delete`].
-pub(crate) async fn remove(store: &dyn Store, key: RecordKey, version: Version) -> Result<(), StoreError> {
-    match store.delete(key, version).await {
-        Err(StoreError::Unknown) => match store.get(key).await?.map(|record| record.version) {
-            None => Ok(()),
-            Some(same) if same == version => Err(StoreError::Unknown),
-            current => Err(StoreError::Conflict { current }),
-        },
-        outcome => outcome,
-    }
-}
-
-/// Whether a record's deadline has passed. A sweep checks this again for each record, because its list of due records
-/// may be out of date.
-pub(crate) fn is_due(record: &Record, now: Time) -> bool {
-    record.deadline.is_some_and(|deadline| deadline <= now)
 }

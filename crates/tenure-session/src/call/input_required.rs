@@ -18,7 +18,7 @@ use tenure_protocol::translate::result::{self, ResultKind};
 use tenure_protocol::{RawJson, Reason, Reply, Request, RpcError};
 
 /// How often a server may ask for input during one request.
-pub const MAX_ROUNDS: u32 = 10;
+const MAX_ROUNDS: u32 = 10;
 /// The first and the longest pause before a request is sent again without answers. The pause doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);

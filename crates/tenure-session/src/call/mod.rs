@@ -18,9 +18,9 @@ pub use client::{Client, Origin};
 pub use context::CallContext;
 pub use news::{Fanout, News, NewsListener};
 pub use outlet::Outlet;
-pub use session::{CallSession, HasSettings};
+pub use session::CallSession;
 pub use task::{Became, TaskWish};
 pub use tool::ToolCall;
 
 pub(crate) use news::Hub;
-pub(crate) use session::change_settings;
+pub(crate) use session::{HasSettings, change_settings};

@@ -15,7 +15,7 @@ use crate::settings::{IdleTtl, Metadata, Settings};
 const MAX_TRIES: usize = 10_000;
 
 /// A session with settings.
-pub trait HasSettings: Send + Sync + 'static {
+pub(crate) trait HasSettings: Send + Sync + 'static {
     /// Its name in logs.
     fn label(&self) -> &str;
     /// The settings, and the version of the session that had them.
@@ -53,7 +53,7 @@ pub struct CallSession(Arc<dyn HasSettings>);
 
 impl CallSession {
     /// The part of a session that a handler may use.
-    pub fn new(session: Arc<dyn HasSettings>) -> Self {
+    pub(crate) fn new(session: Arc<dyn HasSettings>) -> Self {
         Self(session)
     }
 

@@ -52,7 +52,7 @@ impl Flow {
     }
 
     /// These items and nothing else.
-    pub fn of(items: impl IntoIterator<Item = FlowItem>) -> Self {
+    pub(crate) fn of(items: impl IntoIterator<Item = FlowItem>) -> Self {
         Self { run: None, items: items.into_iter().collect(), noting: None }
     }
 

@@ -13,16 +13,13 @@ use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 
 use super::exchanges::ExchangesInner;
-use crate::backend::Call;
+use crate::backend::{Call, repeatable_tools};
 use crate::call::{CallContext, Client, Outlet};
 use crate::exchange::call::ActiveCall;
 use crate::port::BoxFuture;
 
 /// The pauses before each retry. The first retry comes at once, because most servers are back by then.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(300), Duration::from_secs(2)];
-
-/// The most pages of a tool list that are read for a tool's hints.
-const MAX_PAGES: usize = 64;
 
 /// How long a server may take to list its tools, and how often a server is asked: if several servers fail together, the
 /// next one may fail a moment later.
@@ -121,25 +118,16 @@ impl ExchangesInner {
 
     /// The tools that declare that a second call does no harm. `None`: the server did not answer.
     pub(super) async fn repeatable_tools(&self, work: &Arc<ActiveCall>) -> Option<Vec<String>> {
-        let (mut found, mut cursor) = (Vec::new(), None);
-        for _ in 0..MAX_PAGES {
-            let listed = match self.list_tools(work, cursor.as_deref()).await {
-                Ok(listed) => listed,
-                Err(error) => {
-                    tracing::warn!(exchange = %work.label(), %error, "the server did not list its tools");
-                    return None;
-                }
-            };
-            let (tools, next) = params::repeatable_tools(&listed);
-            found.extend(tools);
-            let Some(next) = next else { break };
-            cursor = Some(next);
+        let (tools, error) = repeatable_tools(|cursor| self.list_tools(work, cursor)).await;
+        if let Some(error) = error {
+            tracing::warn!(exchange = %work.label(), %error, "the server did not list its tools");
+            return None;
         }
-        Some(found)
+        Some(tools)
     }
 
     /// A page of the server's tools, as the caller sees them. The caller does not see this request.
-    async fn list_tools(&self, work: &Arc<ActiveCall>, cursor: Option<&str>) -> Reply {
+    async fn list_tools(&self, work: &Arc<ActiveCall>, cursor: Option<String>) -> Reply {
         let meta = work.request.params.as_ref().and_then(meta::of_client);
         let mut params = serde_json::json!({ "_meta": meta.unwrap_or_default() });
         if let Some(cursor) = cursor {

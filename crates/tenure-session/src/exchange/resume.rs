@@ -53,11 +53,6 @@ impl Exchanges {
         self
     }
 
-    /// Whether the next process can go on with calls of this one.
-    pub fn outlive_us(&self) -> bool {
-        self.0.are_noted()
-    }
-
     /// Goes on with a call whose stream broke, for a client that comes back with an event id. `None` if it is not the
     /// event id of a call.
     ///

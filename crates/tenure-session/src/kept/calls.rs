@@ -22,8 +22,9 @@ use crate::finish::finish;
 use crate::id::{Principal, Route, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreDurability, StoreError, Version};
+use crate::read_back::{self, remove};
 use crate::supervise::{Avoided, Loops};
-use crate::take_back::remove;
+use crate::sweep::{self, Swept};
 
 /// How long the note of an answered or withdrawn call is kept for a client that comes back. Clients retry twice, a few
 /// seconds apart.
@@ -35,9 +36,8 @@ const LISTEN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How long a stream waits for its note to be written. If the store takes longer, the call goes on without an event id.
 const NOTE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often expired notes are removed, and how many at a time.
+/// How often expired notes are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
-const PAGE: usize = 64;
 
 /// The notes of all calls of a process. `T` is a running call.
 pub(crate) struct KeptCalls<T: Send + Sync + 'static> {
@@ -115,17 +115,8 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let state = Mutex::new(CallTables { noted: HashSet::new(), live: HashMap::new() });
         let avoided = Avoided::default();
-        let calls =
-            Arc::new(Self { store, clock, servers, max, longest, state, stop: stop.clone(), tasks, avoided });
-        let swept = Arc::downgrade(&calls);
-        let over = stop.clone();
-        let sweep = move || {
-            let (swept, stop) = (Weak::clone(&swept), stop.clone());
-            async move {
-                stop.run_until_cancelled(sweep(swept)).await;
-            }
-        };
-        calls.tasks.spawn(loops.keep("sweep of kept calls", over, sweep));
+        let calls = Arc::new(Self { store, clock, servers, max, longest, state, stop, tasks, avoided });
+        sweep::start(&calls, &calls.tasks, &calls.stop, loops);
         calls
     }
 
@@ -270,16 +261,8 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         value: Bytes,
         deadline: Time,
     ) -> Result<FirstNote<T>, StoreError> {
-        let written = match self.store.put(record_key(key), value, Expected::Absent, Some(deadline)).await {
-            Ok(version) => Ok(version),
-            // The key is random and new, so a record under it is ours.
-            Err(StoreError::Unknown) => match self.store.get(record_key(key)).await {
-                Ok(Some(record)) => Ok(record.version),
-                Ok(None) => Err(StoreError::Unknown),
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
-        };
+        let store = self.store.as_ref();
+        let written = read_back::put(store, record_key(key), value, Expected::Absent, Some(deadline)).await;
         match written {
             Ok(version) => Ok(FirstNote { calls: self, key, version: Some(version) }),
             Err(error) => {
@@ -401,10 +384,9 @@ impl<T: Send + Sync + 'static> CallNote<T> {
     }
 
     async fn write(&self, record: CallRecord, deadline: Time) -> Result<(), StoreError> {
-        let (version, store) = (*self.version.lock(), &self.calls.store);
-        let write =
-            store.put(record_key(self.key), record.encode(), Expected::Version(version), Some(deadline));
-        let version = write.await?;
+        let expected = Expected::Version(*self.version.lock());
+        let (store, key) = (self.calls.store.as_ref(), record_key(self.key));
+        let version = read_back::put(store, key, record.encode(), expected, Some(deadline)).await?;
         *self.version.lock() = version;
         Ok(())
     }
@@ -420,29 +402,22 @@ fn record_key(key: SessionKey) -> RecordKey {
     RecordKey { space: Space::Call, key }
 }
 
-/// Removes expired notes, as long as the `KeptCalls` exist.
-async fn sweep<T: Send + Sync + 'static>(calls: Weak<KeptCalls<T>>) {
-    while let Some(calls) = calls.upgrade() {
-        match calls.store.expired(Space::Call, calls.clock.now(), PAGE).await {
-            Ok(due) => {
-                let is_full = due.len() == PAGE;
-                let mut has_moved = false;
-                for (key, version) in due {
-                    let Some(_in_hand) = calls.avoided.take(key) else { continue };
-                    // A conflict means that its end was noted just now, with a later deadline.
-                    if remove(calls.store.as_ref(), key, version).await.is_ok() {
-                        calls.state.lock().noted.remove(&key.key);
-                        has_moved = true;
-                    }
-                }
-                // Without progress the next page would be the same one.
-                if is_full && has_moved {
-                    continue;
-                }
-            }
-            Err(error) => tracing::warn!(%error, "could not remove notes of calls; retrying later"),
-        }
-        drop(calls);
-        tokio::time::sleep(SWEEP_EVERY).await;
+impl<T: Send + Sync + 'static> Swept for KeptCalls<T> {
+    const SPACE: Space = Space::Call;
+    const LOOP: &'static str = "sweep of kept calls";
+
+    fn every(&self) -> Duration {
+        SWEEP_EVERY
+    }
+
+    fn parts(&self) -> (&dyn Store, &dyn Clock, &Avoided<RecordKey>) {
+        (self.store.as_ref(), self.clock.as_ref(), &self.avoided)
+    }
+
+    async fn handle(self: &Arc<Self>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+        // A conflict means that its end was noted just now, with a later deadline.
+        remove(self.store.as_ref(), key, version).await?;
+        self.state.lock().noted.remove(&key.key);
+        Ok(true)
     }
 }

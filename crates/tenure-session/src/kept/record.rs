@@ -6,10 +6,10 @@ use tenure_protocol::json::object;
 use tenure_protocol::{Method, RawJson, Request, RequestId};
 
 use crate::fingerprint::Fingerprint;
-use crate::framed::{self, UnreadableFrame};
+use crate::framed::{Frame, UnreadableFrame};
 use crate::id::Route;
 
-const FORMAT: u8 = 1;
+const FRAME: Frame = Frame { of: "call", format: 1 };
 
 /// A call as it is kept.
 #[derive(Clone, PartialEq, Debug)]
@@ -82,11 +82,11 @@ impl CallRecord {
     }
 
     pub(crate) fn encode(&self) -> Bytes {
-        framed::encode(FORMAT, &self.head, &self.outcome)
+        FRAME.encode(&self.head, &self.outcome)
     }
 
     pub(crate) fn decode(bytes: &Bytes) -> Result<Self, UnreadableFrame> {
-        framed::decode(FORMAT, bytes).map(|(head, outcome)| Self { head, outcome })
+        FRAME.decode(bytes).map(|(head, outcome)| Self { head, outcome })
     }
 }
 
@@ -125,10 +125,11 @@ mod tests {
     #[test]
     fn other_bytes_are_no_record() {
         let whole = CallRecord::open(head()).encode();
-        assert!(matches!(CallRecord::decode(&Bytes::from_static(b"\x02x")), Err(UnreadableFrame::Newer(2))));
+        let newer = CallRecord::decode(&Bytes::from_static(b"\x02x"));
+        assert!(matches!(newer, Err(UnreadableFrame::Newer { found: 2, .. })));
         for cut in 0..whole.len() {
             assert!(
-                matches!(CallRecord::decode(&whole.slice(..cut)), Err(UnreadableFrame::Broken)),
+                matches!(CallRecord::decode(&whole.slice(..cut)), Err(UnreadableFrame::Broken(_))),
                 "cut at {cut}"
             );
         }

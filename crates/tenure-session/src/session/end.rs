@@ -9,6 +9,7 @@ use std::time::Duration;
 use tenure_protocol::{Error, Kind, RpcError, message};
 use tokio::task::JoinHandle;
 
+use crate::backoff::Backoff;
 use crate::finish::finish;
 use crate::id::{Principal, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
@@ -147,20 +148,16 @@ impl SessionRuntime {
                 tracing::error!(session = %session.label, %error, "could not record the end of a session; will try again");
                 let inner = Arc::clone(&self);
                 self.tasks.spawn(async move {
+                    let mut backoff = Backoff::new(END_RETRY_FIRST, END_RETRY_LAST);
                     let trying = async {
-                        let mut again = END_RETRY_FIRST;
                         loop {
-                            tokio::time::sleep(again).await;
-                            again = (again * 2).min(END_RETRY_LAST);
+                            tokio::time::sleep(backoff.next()).await;
                             if inner.write_end(&session, end, until, &mut version).await.is_ok() {
                                 break inner.end_written(&session, until).await;
                             }
                         }
                     };
-                    tokio::select! {
-                        () = trying => {}
-                        () = inner.stop.cancelled() => {}
-                    }
+                    inner.stop.run_until_cancelled(trying).await;
                 });
                 Err(error)
             }

@@ -1,14 +1,13 @@
-//! Opens a link to a server for a new or a woken session, and sends the server notifications and our own requests.
+//! Opens a link to a server for a new or a woken session, and sends the server notifications and our own requests,
+//! among them the settings that the client made at the last server.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use tenure_protocol::{
-    Error, Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError,
-};
+use tenure_protocol::{Error, Method, Notification, RawJson, Reason, Reply, Request, Revision, RpcError};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::backend::{Call, Link, Open};
+use crate::backend::{Call, Greeting, Link, Open};
 use crate::call::CallContext;
 use crate::session::live_session::Session;
 use crate::session::phase::Phase;
@@ -104,15 +103,25 @@ impl Session {
         }
     }
 
+    /// Sends a new server the client's log level and subscriptions.
+    pub(super) async fn greet(self: &Arc<Self>) {
+        let (link, greeting) = {
+            let state = self.state.lock();
+            let uris = state.subscriptions.iter().map(|uri| &**uri);
+            (state.link.clone(), Greeting::new(state.log_level, uris))
+        };
+        let Some(link) = link else { return };
+        let within = self.inner.limits.initialize_timeout;
+        let replies = greeting.send(within, |request| self.inquire(&link, request)).await;
+        let mut refused = replies.iter().filter_map(|reply| reply.as_ref().err());
+        if let Some(error) = refused.next() {
+            let more = refused.count();
+            tracing::warn!(session = %self.label, %error, more, "the new server refused a log level or a subscription");
+        }
+    }
+
     /// Sends our own request to the server; the client does not see the answer.
-    pub(super) async fn inquire(
-        self: &Arc<Self>,
-        link: &Arc<dyn Link>,
-        method: Method,
-        params: &RawJson,
-    ) -> Reply {
-        let request =
-            Request { id: RequestId::from_text("tenure-wake"), method, params: Some(params.clone()) };
+    pub(super) async fn inquire(self: &Arc<Self>, link: &Arc<dyn Link>, request: Request) -> Reply {
         let context = CallContext::our_own(Arc::clone(self) as _, &request);
         let (link, call) = (Arc::clone(link), Call { request, context });
         let running = AbortOnDropHandle::new(self.inner.tasks.spawn(async move { link.call(call).await }));

@@ -13,7 +13,6 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::params::{self, LogLevel};
 use tenure_protocol::{Error, Method, Notification, RawJson, Reason, RequestId, Revision, RpcError};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +35,7 @@ use crate::session::share::SessionCharge;
 use crate::session::stream::{EventStream, Outbox};
 use crate::settings::IdleTtl;
 use crate::settings::Settings;
+use crate::single_flight::Attempt;
 
 /// Longest time between two checks of a session, however far away its next deadline is.
 const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -79,7 +79,7 @@ pub(super) struct SessionState {
     pub(super) link_number: u64,
     pub(super) link_lost: u64,
     /// A task is opening a link in place of a lost one.
-    pub(super) relinking: Option<watch::Receiver<relink::RelinkOutcome>>,
+    pub(super) relinking: Option<Attempt<relink::RelinkOutcome>>,
     pub(super) initialize: RawJson,
     pub(super) initialize_result: RawJson,
     pub(super) end: Option<EndCause>,
@@ -278,11 +278,6 @@ impl Session {
     /// Whether the session belongs to this principal at this endpoint.
     pub(super) fn is_of(&self, principal: &Principal, route: &Route) -> bool {
         self.owner == *principal && self.route == *route
-    }
-
-    /// The principal that owns the session.
-    pub fn owner(&self) -> &Principal {
-        &self.owner
     }
 
     /// Whether it has ended.

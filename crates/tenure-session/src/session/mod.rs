@@ -48,7 +48,7 @@ pub use change_settings::{Changes, annotate};
 pub use event_id::{EventId, EventNames, EventSecret};
 pub use live_session::{CallInfo, Session, SessionInfo};
 pub use operator::{Existing, NotAdopted, SavedSession, adopt, revoke};
-pub use phase::{Phase, Step};
+pub use phase::Phase;
 pub use reader::{Item, Reader};
 pub use recover::noted_requests;
 pub use request::Answer;

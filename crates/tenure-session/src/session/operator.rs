@@ -13,6 +13,7 @@ use crate::finish::finish;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, SavedLog, Store, StoreError, Version};
+use crate::read_back;
 use crate::record::{EndCause, SessionRecord, StoredSession, Tombstone, UnreadableRecord};
 use crate::session::live_session::SessionInfo;
 use crate::session::sessions::{SessionRuntime, Sessions};
@@ -240,15 +241,11 @@ pub(super) async fn put_tombstone(
     until: Time,
 ) -> Result<bool, StoreError> {
     let (key, value) = (RecordKey::session(key), tombstone.encode());
-    match store.put(key, value.clone(), Expected::Version(version), Some(until)).await {
+    match read_back::put(store, key, value, Expected::Version(version), Some(until)).await {
         Ok(_) => Ok(true),
+        // The write did not happen, although no other writer came first.
+        Err(StoreError::Conflict { current: Some(same) }) if same == version => Err(StoreError::Unknown),
         Err(StoreError::Conflict { .. }) => Ok(false),
-        // The result is unknown: the session has ended if the tombstone is in the store.
-        Err(StoreError::Unknown) => match store.get(key).await? {
-            Some(record) if record.value == value => Ok(true),
-            Some(record) if record.version == version => Err(StoreError::Unknown),
-            _ => Ok(false),
-        },
         Err(error) => Err(error),
     }
 }

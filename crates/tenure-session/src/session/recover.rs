@@ -7,8 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_protocol::params::{self, Repeat};
-use tenure_protocol::{Incoming, Message, Method, RawJson, Reason, Request, RequestId, RpcError, message};
+use tenure_protocol::{
+    Incoming, Message, Method, RawJson, Reason, Reply, Request, RequestId, RpcError, message,
+};
 
+use crate::backend::{Link, repeatable_tools};
 use crate::call::Collect;
 use crate::id::{Position, StreamId};
 use crate::port::store::{EntryPlace, NewEvent, ReadLimit, StoreError, Surveyed};
@@ -17,9 +20,6 @@ use crate::session::live_session::{InFlight, Session, SessionState};
 
 /// Limit of one read of a stream.
 const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
-
-/// Most pages of a tool list that are read for hints.
-const MAX_PAGES: usize = 64;
 
 /// Most servers that are asked for their tools, one after the other, if each is lost before it has answered.
 const MAX_SERVERS: usize = 3;
@@ -224,27 +224,25 @@ impl Session {
                 break;
             }
             let Some((link, number)) = self.current_link() else { continue };
-            let (mut found, mut params) = (Vec::new(), RawJson::EMPTY_OBJECT);
-            for _ in 0..MAX_PAGES {
-                match self.inquire(&link, Method::ToolsList, &params).await {
-                    Ok(result) => {
-                        let (tools, next) = params::repeatable_tools(&result);
-                        found.extend(tools);
-                        let Some(next) = next else { return found };
-                        params = RawJson::of(&serde_json::json!({ "cursor": next }));
-                    }
-                    Err(_) if self.has_lost(number) => break,
-                    Err(error) => {
-                        tracing::warn!(session = %self.label, %error, "the woken server did not list its tools");
-                        return found;
-                    }
+            let (tools, error) = repeatable_tools(|cursor| self.list_tools(&link, cursor)).await;
+            match error {
+                Some(_) if self.has_lost(number) => continue,
+                Some(error) => {
+                    tracing::warn!(session = %self.label, %error, "the woken server did not list its tools");
                 }
+                None => {}
             }
-            if !self.has_lost(number) {
-                return found;
-            }
+            return tools;
         }
         Vec::new()
+    }
+
+    /// A page of the server's tools.
+    async fn list_tools(self: &Arc<Self>, link: &Arc<dyn Link>, cursor: Option<String>) -> Reply {
+        let params = cursor
+            .map_or(RawJson::EMPTY_OBJECT, |cursor| RawJson::of(&serde_json::json!({ "cursor": cursor })));
+        let (id, method) = (RequestId::from_text("tenure-wake"), Method::ToolsList);
+        self.inquire(link, Request { id, method, params: Some(params) }).await
     }
 
     fn interrupt(self: &Arc<Self>, resumed: &Resumed) {

@@ -10,20 +10,20 @@ use std::sync::atomic::Ordering;
 
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Error, RawJson, Reason, Request, RequestId, RpcError, message};
-use tokio::sync::watch;
 
 use crate::backend::{Call, Link, Open, Opening};
 use crate::call::{CallContext, Caller, Client, Fanout, Outlet};
 use crate::port::BoxFuture;
 use crate::session::link::not_started;
 use crate::session::live_session::{Session, SessionState};
+use crate::single_flight::{Attempt, Attempting};
 
 /// How many links one request may lose before it fails. More than one, since servers that die together do not die at
 /// the same moment; not many, since the request itself may crash them.
 pub(super) const MAX_LOST: u32 = 3;
 
-/// The result of opening another link; `None` until it is done.
-pub(super) type RelinkOutcome = Option<Result<(), Arc<Error>>>;
+/// The result of opening another link.
+pub(super) type RelinkOutcome = Result<(), Arc<Error>>;
 
 /// A request that waited for a link, and the link to send it on.
 pub(super) struct Placed {
@@ -158,21 +158,17 @@ impl Session {
     /// # Cancel safety
     /// The link is opened in its own task, which goes on.
     pub(super) async fn relink(self: &Arc<Self>) -> Result<(), Error> {
-        let Some(mut outcome) = self.relink_once()? else { return Ok(()) };
-        let done = outcome.wait_for(Option::is_some).await;
-        match done.as_deref() {
-            Ok(Some(Ok(()))) => Ok(()),
-            Ok(Some(Err(error))) => Err(error.again()),
-            // The task was aborted or panicked.
-            Ok(None) | Err(_) => {
-                Err(Error::new(Reason::Internal, "The session could not get another server"))
-            }
+        let Some(attempt) = self.relink_once()? else { return Ok(()) };
+        match attempt.outcome().await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(error.again()),
+            None => Err(Error::new(Reason::Internal, "The session could not get another server")),
         }
     }
 
     /// Starts to open a link, unless that is under way. `None` means that the session has a link.
-    fn relink_once(self: &Arc<Self>) -> Result<Option<watch::Receiver<RelinkOutcome>>, Error> {
-        let (tell, outcome) = watch::channel(None);
+    fn relink_once(self: &Arc<Self>) -> Result<Option<Attempt<RelinkOutcome>>, Error> {
+        let (attempting, attempt) = Attempting::begin();
         {
             let mut state = self.state.lock();
             self.check_alive(&state)?;
@@ -180,10 +176,10 @@ impl Session {
             if !self.is_unlinked() {
                 return Ok(None);
             }
-            if let Some(outcome) = &state.relinking {
-                return Ok(Some(outcome.clone()));
+            if let Some(attempt) = &state.relinking {
+                return Ok(Some(attempt.clone()));
             }
-            state.relinking = Some(outcome.clone());
+            state.relinking = Some(attempt.clone());
         }
         let relinking = Relinking(Arc::clone(self));
         self.inner.tasks.spawn(async move {
@@ -197,9 +193,9 @@ impl Session {
                 tracing::warn!(session = %session.label, %error, cause, "the session could not get another server");
             }
             drop(relinking);
-            tell.send_replace(Some(linked.map_err(Arc::new)));
+            attempting.done(linked.map_err(Arc::new));
         });
-        Ok(Some(outcome))
+        Ok(Some(attempt))
     }
 
     /// Opens another link in place of a lost one. If that is lost too before it can be used, tries again.

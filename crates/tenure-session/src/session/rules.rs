@@ -22,15 +22,12 @@ pub(crate) enum RequestDecision {
 pub(crate) fn admit_request(phase: Phase, request: &Request) -> Result<RequestDecision, Error> {
     match (&request.method, phase) {
         (_, Phase::Closed) => Err(Error::new(Reason::SessionDeleted, "Session has ended")),
-        (_, Phase::Error) => {
-            Err(Error::new(Reason::BackendUnavailable, "Session is broken; start a new one"))
-        }
         (Method::Initialize, _) => Err(Error::new(
             Reason::AlreadyInitialized,
             "Session is already initialized; send initialize without a session id to start another",
         )),
         (Method::Ping, _) => Ok(RequestDecision::Pong),
-        (_, Phase::PreInitialization | Phase::Initializing) => Err(Error::new(
+        (_, Phase::Initializing) => Err(Error::new(
             Reason::NotInitialized,
             "Session is not initialized: send notifications/initialized first",
         )),
@@ -54,16 +51,14 @@ pub(crate) enum NotificationDecision {
 /// Decides about a notification inside a session.
 pub(crate) fn admit_notification(phase: Phase, notification: &Notification) -> NotificationDecision {
     match (&notification.method, phase) {
-        (_, Phase::Closed | Phase::Error) => NotificationDecision::Ignore("the session has ended"),
+        (_, Phase::Closed) => NotificationDecision::Ignore("the session has ended"),
         (Method::Initialized, _) => NotificationDecision::Initialized,
         (Method::Cancelled, _) => match params::cancelled_id(notification.params.as_ref()) {
             Some(id) => NotificationDecision::Cancel(id),
             None => NotificationDecision::Ignore("a cancellation without a request id"),
         },
         (_, Phase::Initialized) => NotificationDecision::Forward,
-        (_, Phase::PreInitialization | Phase::Initializing) => {
-            NotificationDecision::Ignore("the session is not initialized")
-        }
+        (_, Phase::Initializing) => NotificationDecision::Ignore("the session is not initialized"),
     }
 }
 
@@ -85,7 +80,6 @@ mod tests {
             (Phase::Initialized, "tools/list", Ok("Forward")),
             (Phase::Initialized, "initialize", Err(Reason::AlreadyInitialized)),
             (Phase::Initializing, "initialize", Err(Reason::AlreadyInitialized)),
-            (Phase::Error, "ping", Err(Reason::BackendUnavailable)),
             (Phase::Closed, "ping", Err(Reason::SessionDeleted)),
         ];
         for (phase, method, expected) in table {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::backoff::Backoff;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError};
 use crate::record::{EndCause, SessionRecord, StoredSession};
@@ -85,14 +86,10 @@ impl Session {
     }
 
     async fn save_all(self: Arc<Self>) {
-        let mut again = SAVE_FIRST;
+        let mut backoff = Backoff::new(SAVE_FIRST, SAVE_LAST);
         while let Err(error) = self.write_record().await {
-            if error == StoreError::TooLarge {
+            if error == StoreError::TooLarge || !backoff.wait(&self.inner.stop).await {
                 return;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(again) => again = (again * 2).min(SAVE_LAST),
-                () = self.inner.stop.cancelled() => return,
             }
         }
     }

@@ -38,10 +38,10 @@ use crate::session::phase::Step;
 use crate::session::registry::SessionRegistry;
 use crate::session::settings::check_size;
 use crate::session::share::SessionCharge;
-use crate::session::sweep;
 use crate::session::wake::{self, Waking};
 use crate::settings::Settings;
 use crate::supervise::{Avoided, Loops};
+use crate::sweep;
 
 /// All sessions of a process, as one of its endpoints sees them. Cheap to clone.
 #[derive(Clone)]
@@ -169,11 +169,10 @@ impl Sessions {
         });
         let listener = Arc::downgrade(&inner);
         inner.hub.add(listener);
-        let (stop, watched, swept) = (inner.stop.clone(), Arc::clone(&inner), Arc::clone(&inner));
+        let (stop, watched) = (inner.stop.clone(), Arc::clone(&inner));
         let watch = move || deadline::watch(Arc::clone(&watched));
-        inner.tasks.spawn(inner.loops.keep("deadlines of sessions", stop.clone(), watch));
-        let sweep = move || sweep::run(Arc::clone(&swept));
-        inner.tasks.spawn(inner.loops.keep("sweep of sessions", stop, sweep));
+        inner.tasks.spawn(inner.loops.keep("deadlines of sessions", stop, watch));
+        sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
         Self(inner, Route::MAIN)
     }
 

@@ -49,7 +49,7 @@ impl Session {
     ///
     /// # Cancel safety
     /// As for [`Session::set_metadata`].
-    pub async fn change_settings<R, E>(
+    pub(crate) async fn change_settings<R, E>(
         self: &Arc<Self>,
         mut change: impl FnMut(&mut Settings) -> Result<R, E> + Send,
     ) -> Result<Result<R, E>, Error> {

@@ -13,7 +13,6 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::params::{self, LogLevel};
 use tenure_protocol::{Error, Kind, Method, RawJson, Reason, Revision, message};
-use tokio::sync::watch;
 
 use crate::backend::{Open, Opening};
 use crate::budget::Share;
@@ -33,20 +32,21 @@ use crate::session::sessions::{SessionRuntime, store_failed};
 use crate::session::share::SessionCharge;
 use crate::session::stream::EventStream;
 use crate::settings::{IdleTtl, Settings};
+use crate::single_flight::{Attempt, Attempting};
 
 /// How many stream numbers are skipped: more than a session uses between two syncs of a disk.
 const STREAM_LEAP: u32 = 1 << 10;
 
-/// The result of a wake; `None` until it is done.
-type WakeOutcome = Option<Result<Arc<Session>, Arc<Error>>>;
+/// The result of a wake.
+type WakeOutcome = Result<Arc<Session>, Arc<Error>>;
 
 /// Sessions that are being woken.
 #[derive(Default)]
 pub(super) struct Waking(Mutex<HashMap<SessionKey, Flight, RandomState>>);
 
-/// One wake; all requests that wait for it share the receiver.
+/// One wake, which all requests for its session wait for.
 struct Flight {
-    outcome: watch::Receiver<WakeOutcome>,
+    attempt: Attempt<WakeOutcome>,
     /// The session was ended meanwhile, so the wake must fail.
     doomed: Option<EndCause>,
 }
@@ -113,17 +113,15 @@ pub(super) async fn find(
     if inner.stage() >= DrainStage::Holding {
         return Err(draining());
     }
-    let mut outcome = match wake_once(inner, id, share) {
+    let attempt = match wake_once(inner, id, share) {
         WakeLookup::Awake(session) if session.is_of(principal, route) => return Ok(session),
         WakeLookup::Awake(_) => return Err(unknown_error()),
-        WakeLookup::Waking(outcome) => outcome,
+        WakeLookup::Waking(attempt) => attempt,
     };
-    let done = outcome.wait_for(Option::is_some).await;
-    match done.as_deref() {
-        Ok(Some(Ok(session))) => Ok(Arc::clone(session)),
-        Ok(Some(Err(error))) => Err(error.again()),
-        // The task was aborted or panicked.
-        Ok(None) | Err(_) => Err(Error::new(Reason::Internal, "The session could not be woken")),
+    match attempt.outcome().await {
+        Some(Ok(session)) => Ok(session),
+        Some(Err(error)) => Err(error.again()),
+        None => Err(Error::new(Reason::Internal, "The session could not be woken")),
     }
 }
 
@@ -189,7 +187,7 @@ async fn how_it_ended(inner: &SessionRuntime, key: SessionKey) -> Error {
 /// A session found in the registry, or the wake to wait for.
 enum WakeLookup {
     Awake(Arc<Session>),
-    Waking(watch::Receiver<WakeOutcome>),
+    Waking(Attempt<WakeOutcome>),
 }
 
 fn wake_once(inner: &Arc<SessionRuntime>, id: SessionId, share: Option<Share>) -> WakeLookup {
@@ -200,10 +198,10 @@ fn wake_once(inner: &Arc<SessionRuntime>, id: SessionId, share: Option<Share>) -
     }
     let key = id.key();
     if let Some(flight) = waking.get(&key) {
-        return WakeLookup::Waking(flight.outcome.clone());
+        return WakeLookup::Waking(flight.attempt.clone());
     }
-    let (tell, outcome) = watch::channel(None);
-    waking.insert(key, Flight { outcome: outcome.clone(), doomed: None });
+    let (attempting, attempt) = Attempting::begin();
+    waking.insert(key, Flight { attempt: attempt.clone(), doomed: None });
     let guard = WakingGuard { inner: Arc::clone(inner), key };
     inner.tasks.spawn(async move {
         let woken = tokio::select! {
@@ -223,9 +221,9 @@ fn wake_once(inner: &Arc<SessionRuntime>, id: SessionId, share: Option<Share>) -
             Arc::new(error)
         });
         drop(guard);
-        tell.send_replace(Some(woken));
+        attempting.done(woken);
     });
-    WakeLookup::Waking(outcome)
+    WakeLookup::Waking(attempt)
 }
 
 /// Removes a session from `waking` when its wake is done, also after a panic.
@@ -341,27 +339,6 @@ async fn wake(
 }
 
 impl Session {
-    /// Sends the client's log level and subscriptions to a new server.
-    pub(super) async fn greet(self: &Arc<Self>) {
-        let (link, level, subscriptions) = {
-            let state = self.state.lock();
-            (state.link.clone(), state.log_level, state.subscriptions.clone())
-        };
-        let Some(link) = link else { return };
-        if let Some(level) = level {
-            let params = RawJson::of(&serde_json::json!({ "level": level.as_str() }));
-            if let Err(error) = self.inquire(&link, Method::LoggingSetLevel, &params).await {
-                tracing::warn!(session = %self.label, %error, "the woken server refused the log level");
-            }
-        }
-        for uri in subscriptions {
-            let params = RawJson::of(&serde_json::json!({ "uri": &*uri }));
-            if let Err(error) = self.inquire(&link, Method::ResourcesSubscribe, &params).await {
-                tracing::warn!(session = %self.label, %error, "the woken server refused a subscription");
-            }
-        }
-    }
-
     /// Puts the session into the registry, unless it was ended meanwhile.
     fn enter_registry(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, Error> {
         let inner = &self.inner;

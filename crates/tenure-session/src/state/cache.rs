@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::framed::{UnreadableFrame, halves};
 use crate::id::Principal;
 use crate::port::clock::Time;
 use crate::port::store::{Record, Version};
 use crate::state::live_state::{SeenRecord, State};
-use crate::state::record::{StateHead, StateRecord, UnreadableState, halves};
+use crate::state::record::{StateHead, StateRecord};
 
 /// The cache of one state.
 #[derive(Default)]
@@ -43,7 +44,7 @@ impl StateCache {
     ///
     /// # Errors
     /// When it is not the record of a state.
-    pub(super) fn read(&self, owner: &Principal, kept: &Record, now: Time) -> Result<Again, UnreadableState> {
+    pub(super) fn read(&self, owner: &Principal, kept: &Record, now: Time) -> Result<Again, UnreadableFrame> {
         let mut left = self.0.lock();
         if let Some((_, data)) = halves(&kept.value) {
             let data = || kept.value.slice_ref(data);

@@ -1,9 +1,8 @@
 //! The record of a state: a head, and its data unchanged.
 //!
-//! Layout: the format (1 byte), the length of the head (4 bytes), the head, the data; numbers are big endian. The head
-//! is read with every request that names a state, so it is not JSON: first numbers, then texts, each prefixed with its
-//! length, then fields that later versions added. A reader accepts any head whose format it knows, and ignores unknown
-//! fields at the end; when it writes the record, it leaves them out.
+//! The layout is that of [`crate::framed`]. The head is read with every request that names a state, so it is not JSON:
+//! first numbers, then texts, each prefixed with its length, then fields that later versions added. A reader ignores
+//! unknown fields at the end; when it writes the record, it leaves them out.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,11 +13,12 @@ use serde_json::value::RawValue;
 use super::fault::Lost;
 use crate::budget::Peer;
 use crate::counts::{CountedRecord, Weight};
+use crate::framed::{Frame, UnreadableFrame};
 use crate::id::Principal;
 use crate::port::clock::Time;
 use crate::record::EndCause;
 
-const FORMAT: u8 = 1;
+const FRAME: Frame = Frame { of: "state", format: 1 };
 
 /// The length field of a missing text.
 const ABSENT: u32 = u32::MAX;
@@ -75,15 +75,6 @@ pub(super) struct StateRecord {
     pub(super) data: Bytes,
 }
 
-/// Why a record could not be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UnreadableState {
-    #[error("state format {0} is newer than {FORMAT}, the newest this version reads")]
-    Newer(u8),
-    #[error("not the record of a state")]
-    Broken,
-}
-
 impl StateHead {
     pub(super) fn new(owner: Option<&str>, kind: &str, about: About, now: Time) -> Self {
         Self {
@@ -117,12 +108,6 @@ impl StateHead {
     pub(super) fn is_too_old(&self, now: Time) -> bool {
         self.ends.is_some_and(|at| at <= now.0)
     }
-}
-
-/// Splits a record into its encoded head and its data.
-pub(super) fn halves(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.get(1..)?.split_first_chunk::<4>()?;
-    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
 }
 
 impl StateRecord {
@@ -169,7 +154,7 @@ impl StateRecord {
             peer,
         } = &*self.head;
         let mut bytes = BytesMut::with_capacity(160 + self.data.len());
-        bytes.put_u8(FORMAT);
+        bytes.put_u8(FRAME.format);
         bytes.put_u32(0);
         bytes.put_u8(match end {
             None => 0,
@@ -197,17 +182,15 @@ impl StateRecord {
         bytes.freeze()
     }
 
-    pub(super) fn decode(bytes: &Bytes) -> Result<Self, UnreadableState> {
-        match bytes.first() {
-            Some(&FORMAT) => Self::decode_body(bytes).ok_or(UnreadableState::Broken),
-            Some(newer) if *newer > FORMAT && *newer < b' ' => Err(UnreadableState::Newer(*newer)),
-            _ => Err(UnreadableState::Broken),
-        }
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, UnreadableFrame> {
+        let (head, data) = FRAME.decode_with(bytes, StateHead::decode)?;
+        Ok(Self { head: Arc::new(head), data })
     }
+}
 
-    fn decode_body(bytes: &Bytes) -> Option<Self> {
-        let (head, data) = halves(bytes)?;
-        let mut from = Fields(head);
+impl StateHead {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut from = Fields(bytes);
         let end = match from.take::<1>()?[0] {
             0 => None,
             1 => Some(EndCause::Deleted),
@@ -223,7 +206,7 @@ impl StateRecord {
         let said = from.text()?.map(|text| RawValue::from_string(text.to_owned()));
         // Earlier versions did not write it.
         let peer = from.peer().unwrap_or(Peer::UNKNOWN);
-        let head = StateHead {
+        Some(Self {
             owner: owner.map(str::to_owned),
             kind,
             id: id.map(str::to_owned),
@@ -237,8 +220,7 @@ impl StateRecord {
             stamp,
             end,
             peer,
-        };
-        Some(Self { head: Arc::new(head), data: bytes.slice_ref(data) })
+        })
     }
 }
 
@@ -360,7 +342,10 @@ mod tests {
             assert!(StateRecord::decode(&whole.slice(..cut)).is_err(), "cut at {cut}");
         }
         for broken in [&b"{}"[..], b"\x01\xff\xff\xff\xff", b"\x01\0\0\0\x01\x09"] {
-            assert!(matches!(StateRecord::decode(&Bytes::from_static(broken)), Err(UnreadableState::Broken)));
+            assert!(matches!(
+                StateRecord::decode(&Bytes::from_static(broken)),
+                Err(UnreadableFrame::Broken(_))
+            ));
         }
     }
 }

@@ -12,17 +12,18 @@ use tokio_util::task::TaskTracker;
 
 use super::fault::{Fault, Lost};
 use super::name::{StateId, StateKind};
-use super::record::{About, StateHead, StateRecord, UnreadableState};
-use super::sweep;
+use super::record::{About, StateHead, StateRecord};
 use crate::budget::{Budget, Peer};
 use crate::counts::{CountGuard, Full, RecordCounter};
 use crate::finish::finish;
+use crate::framed::UnreadableFrame;
 use crate::id::{Principal, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Stored};
 use crate::state::cache::{Again, StateCache};
 use crate::state::live_state::{SeenRecord, State};
 use crate::supervise::{Avoided, Loops};
+use crate::sweep;
 
 /// How long a stop waits for writes that are under way.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
@@ -124,10 +125,8 @@ impl States {
         budget: Budget,
     ) -> Self {
         let states = Self::over(store, clock, limits, RecordCounter::within(budget));
-        let inner = Arc::clone(&states.0);
-        let (loops, stop) = (&states.0.loops, inner.stop.clone());
-        let sweep = move || sweep::run(Arc::clone(&inner));
-        states.0.tasks.spawn(loops.keep("sweep of data sessions", stop, sweep));
+        let inner = &states.0;
+        sweep::start(inner, &inner.tasks, &inner.stop, &inner.loops);
         states
     }
 
@@ -427,7 +426,7 @@ impl StatesInner {
     }
 }
 
-fn unreadable(key: &SessionKey, error: &UnreadableState) -> Fault {
+fn unreadable(key: &SessionKey, error: &UnreadableFrame) -> Fault {
     tracing::error!(state = %label(key), %error, "a state cannot be read");
     Fault::Store(StoreError::Unavailable(error.to_string()))
 }

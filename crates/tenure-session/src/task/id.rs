@@ -7,26 +7,26 @@ use crate::id::{Principal, Route, SessionId, SessionKey};
 /// The secret id of a task. The store contains only a hash of the id, its owner and its endpoint, so that the id is
 /// useless to another principal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TaskId(SessionId);
+pub(crate) struct TaskId(SessionId);
 
 impl TaskId {
     /// Draws fresh bits from the operating system.
-    pub fn random() -> Self {
+    pub(crate) fn random() -> Self {
         Self(SessionId::random())
     }
 
     /// Reads the wire form. `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         SessionId::parse(text.as_bytes()).map(Self)
     }
 
     /// The wire form. Only the owner of the task may get it.
-    pub fn expose(&self) -> String {
+    pub(crate) fn expose(&self) -> String {
         self.0.expose()
     }
 
     /// The task's key in stores.
-    pub fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
+    pub(crate) fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
         self.0.key_of_owner(b"tenure task\0", owner, route)
     }
 }

@@ -14,7 +14,7 @@ mod sweep;
 mod id;
 mod limits;
 
-pub use id::TaskId;
+pub(crate) use id::TaskId;
 pub use limits::TaskLimits;
 pub(crate) use live::LiveTask;
 pub(crate) use record::TaskEnd;

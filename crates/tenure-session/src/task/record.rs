@@ -7,13 +7,13 @@ use tenure_protocol::translate::tasks::Status;
 use tenure_protocol::{RawJson, RpcError};
 
 use super::TaskId;
-use crate::framed;
+use crate::framed::{Frame, UnreadableFrame};
 use crate::id::{Principal, Route};
 use crate::kept::NotedServer;
 use crate::port::clock::Time;
 use crate::state::Date;
 
-const FORMAT: u8 = 1;
+const FRAME: Frame = Frame { of: "task", format: 1 };
 
 /// Everything about a task but its outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -54,15 +54,6 @@ pub(super) struct TaskRecord {
     pub(super) head: TaskHead,
     /// The result or the error; empty until the end, and for a cancelled task.
     pub(super) outcome: Bytes,
-}
-
-/// Why a record could not be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum UnreadableTask {
-    #[error("task format {0} is newer than {FORMAT}, the newest this version reads")]
-    Newer(u8),
-    #[error("not the record of a task")]
-    Broken,
 }
 
 impl TaskHead {
@@ -160,15 +151,11 @@ impl TaskRecord {
     }
 
     pub(super) fn encode(&self) -> Bytes {
-        framed::encode(FORMAT, &self.head, &self.outcome)
+        FRAME.encode(&self.head, &self.outcome)
     }
 
-    pub(super) fn decode(bytes: &Bytes) -> Result<Self, UnreadableTask> {
-        match framed::decode(FORMAT, bytes) {
-            Ok((head, outcome)) => Ok(Self { head, outcome }),
-            Err(framed::UnreadableFrame::Newer(format)) => Err(UnreadableTask::Newer(format)),
-            Err(framed::UnreadableFrame::Broken) => Err(UnreadableTask::Broken),
-        }
+    pub(super) fn decode(bytes: &Bytes) -> Result<Self, UnreadableFrame> {
+        FRAME.decode(bytes).map(|(head, outcome)| Self { head, outcome })
     }
 }
 
@@ -214,7 +201,8 @@ mod tests {
     fn a_newer_writer_with_the_same_format_may_add_to_the_head() {
         let more = RawJson::of(&head());
         let more = object::text(&more).replacen('{', r#"{"more":[1],"#, 1);
-        let bytes = [&[FORMAT], &(more.len() as u32).to_be_bytes()[..], more.as_bytes(), b"{}"].concat();
+        let bytes =
+            [&[FRAME.format], &(more.len() as u32).to_be_bytes()[..], more.as_bytes(), b"{}"].concat();
         let read = TaskRecord::decode(&bytes.into()).unwrap();
         assert_eq!((read.head, &read.outcome[..]), (head(), &b"{}"[..]));
     }
@@ -226,7 +214,7 @@ mod tests {
         let whole = TaskRecord::begun(head()).encode();
         for cut in 0..whole.len() {
             assert!(
-                matches!(TaskRecord::decode(&whole.slice(..cut)), Err(UnreadableTask::Broken)),
+                matches!(TaskRecord::decode(&whole.slice(..cut)), Err(UnreadableFrame::Broken(_))),
                 "cut at {cut}"
             );
         }

@@ -14,17 +14,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::live::LiveTask;
-use super::record::{TaskEnd, TaskHead, TaskRecord, UnreadableTask};
+use super::record::{TaskEnd, TaskHead, TaskRecord};
 use super::watch::Watchers;
-use super::{TaskId, TaskLimits, sweep};
+use super::{TaskId, TaskLimits};
+use crate::backoff::Backoff;
 use crate::call::TaskWish;
 use crate::counts::{CountGuard, RecordCounter};
 use crate::finish::finish;
+use crate::framed::UnreadableFrame;
 use crate::id::{Principal, Route, SessionKey};
 use crate::kept::NotedServer;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
+use crate::read_back;
 use crate::supervise::{Avoided, Loops};
+use crate::sweep;
 use crate::take_back::{WriteOutcome, take_back};
 
 /// How long a client waits at most until its cancellation is in the store.
@@ -103,9 +107,7 @@ impl Tasks {
             avoided: Avoided::default(),
             carry_on: OnceLock::new(),
         });
-        let (swept, stop) = (Arc::downgrade(&inner), inner.stop.clone());
-        let sweep = move || sweep::run(Weak::clone(&swept), stop.clone());
-        inner.tasks.spawn(inner.loops.keep("sweep of tasks", inner.stop.clone(), sweep));
+        sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
         Self(inner)
     }
 
@@ -120,12 +122,12 @@ impl Tasks {
     }
 
     /// The background loops.
-    pub fn loops(&self) -> &Loops {
+    pub(crate) fn loops(&self) -> &Loops {
         &self.0.loops
     }
 
     /// The bounds in force.
-    pub fn limits(&self) -> &TaskLimits {
+    pub(crate) fn limits(&self) -> &TaskLimits {
         &self.0.limits
     }
 
@@ -252,19 +254,17 @@ impl TasksInner {
         };
         let record = TaskRecord::begun(head.clone());
         let (value, deadline) = (record.encode(), Some(head.expires()));
-        let version = match self.store.put(record_key(key), value.clone(), Expected::Absent, deadline).await {
-            Ok(version) => version,
-            // The key is random and new, so a record under it is ours.
-            Err(StoreError::Unknown) => match self.store.get(record_key(key)).await {
-                Ok(Some(kept)) => kept.version,
-                Ok(None) => return Err(unavailable(StoreError::Unknown)),
+        let store = self.store.as_ref();
+        let version =
+            match read_back::put(store, record_key(key), value.clone(), Expected::Absent, deadline).await {
+                Ok(version) => version,
                 Err(error) => {
-                    self.take_back(key, WriteOutcome::Perhaps(value), count_guard);
+                    if error == StoreError::Unknown {
+                        self.take_back(key, WriteOutcome::Perhaps(value), count_guard);
+                    }
                     return Err(unavailable(error));
                 }
-            },
-            Err(error) => return Err(unavailable(error)),
-        };
+            };
         count_guard.keep();
         tracing::debug!(task = %label(key), tool = %head.tool, "task begun");
         let live = Arc::new(LiveTask::new(id, key, head, version, Weak::clone(&self.me)));
@@ -291,8 +291,8 @@ impl TasksInner {
 
     /// Writes the end of a task. Retries until the write succeeds, can never succeed, or the process stops.
     async fn save(&self, live: &Arc<LiveTask>) {
-        let (mut version, mut again) = (live.version, AGAIN_FIRST);
-        let mut too_large_before = false;
+        let (mut version, mut backoff) = (live.version, Backoff::new(AGAIN_FIRST, AGAIN_LAST));
+        let (mut too_large_before, mut is_logged) = (false, false);
         while let Some(end) = live.end() {
             match self.try_save(live, &end, &mut version).await {
                 Ok(()) => break,
@@ -305,15 +305,15 @@ impl TasksInner {
                 Err(Unsaved::TooLarge) => return self.give_up(live, &StoreError::TooLarge),
                 Err(Unsaved::Unreadable(error)) => return self.give_up(live, &error),
                 // Logged for the first failure only.
-                Err(Unsaved::NotYet(error)) if again == AGAIN_FIRST => warn(live.key, &error),
+                Err(Unsaved::NotYet(error)) if !std::mem::replace(&mut is_logged, true) => {
+                    warn(live.key, &error)
+                }
                 Err(Unsaved::NotYet(_)) => {}
             }
-            tokio::select! {
-                () = tokio::time::sleep(again) => {}
+            if !backoff.wait(&self.stop).await {
                 // The next process will find the task interrupted.
-                () = self.stop.cancelled() => return,
+                return;
             }
-            again = (again * 2).min(AGAIN_LAST);
         }
         tracing::debug!(task = %label(live.key), tool = %live.head.tool, "task ended");
         self.live.lock().remove(&live.key);
@@ -392,7 +392,7 @@ enum Unsaved {
     /// It is too large for the store.
     TooLarge,
     /// The current record cannot be read.
-    Unreadable(UnreadableTask),
+    Unreadable(UnreadableFrame),
 }
 
 /// A task that has begun. If this is dropped without `keep`, its client never learns of the task, and it is removed.

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::TaskId;
 use super::tasks::{Tasks, TasksInner, Whose};
+use crate::backoff::Backoff;
 use crate::id::SessionKey;
 
 /// The first and the longest pause before a task is read again after the store failed.
@@ -110,7 +111,7 @@ impl Watch {
     /// # Cancel safety
     /// If it is dropped early, changes may be lost.
     pub(crate) async fn next(&self) -> Vec<RawJson> {
-        let mut again = AGAIN_FIRST;
+        let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_LAST);
         loop {
             let more = self.watcher.more.notified();
             let changed = std::mem::take(&mut *self.watcher.changed.lock());
@@ -131,8 +132,7 @@ impl Watch {
                 return told;
             }
             if failed {
-                drop(tokio::time::timeout(again, more).await);
-                again = (again * 2).min(AGAIN_LAST);
+                drop(tokio::time::timeout(backoff.next(), more).await);
             } else {
                 more.await;
             }

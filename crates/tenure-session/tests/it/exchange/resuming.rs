@@ -10,6 +10,7 @@ use tenure_session::fingerprint::{Fingerprint, Fingerprints};
 use tenure_session::port::store::{Space, Store, StoreError};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
+use tenure_testkit::crash::Last;
 use tenure_testkit::fake_responder::FakeRequest;
 use tenure_testkit::faulty::Faulty;
 use tokio::task::JoinHandle;
@@ -447,6 +448,33 @@ async fn a_call_that_comes_during_a_stop_and_may_not_be_repeated_is_begun_by_the
     let back = coming_back(&third, &tool(), &id);
     not_safe(&mut third).await;
     assert_eq!(back.await.unwrap(), ["error 2 interrupted"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_held_begins_though_the_answer_of_the_store_is_lost() {
+    let place = Place::new();
+    let mut old = place.process();
+    let (mut flow, _, long) = streaming(&mut old, &tool()).await;
+    let leaving = leave(&old, 30);
+    not_safe(&mut old).await;
+    let waiting = old.send(&tool().id(2));
+    settle().await;
+    long.answer(&json!({}));
+    assert_eq!(rest(&mut flow).await, ["complete 1"]);
+    drop(flow);
+    let mut held = flow_of(waiting.await.unwrap());
+    let (id, _) = primed(&mut held).await;
+    sent_away(&mut held).await;
+    drop(held);
+    assert_eq!(leaving.await.unwrap(), 0);
+    let mut new = place.process();
+    place.store.lose_answer_of_next_put(Last::Done);
+    let back = coming_back(&new, &tool(), &id);
+    // The note says that the call has begun, so it is begun, and its end is noted over that version.
+    new.server.expect("tools/call").await.answer(&json!({}));
+    assert_eq!(back.await.unwrap(), ["complete 2"]);
+    assert_eq!(rest(&mut come_back(&new, &tool(), &id).await).await, ["complete 2"]);
+    assert!(new.server.is_quiet(), "its answer is noted");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Dormant and back: after the end of a process, and after a quiet time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use tenure_protocol::{Method, Reason};
 use tenure_session::backend::Opening;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::record::StoredSession;
-use tenure_session::{EventId, Limits, Principal};
+use tenure_session::{EventId, Limits, Principal, Session};
 use tenure_testkit::fake_backend::{BackendEvent, Opens};
 use tenure_testkit::runtime::{self, json_of, reader_of, send};
+use tokio::time::Instant;
 
 use crate::runtime::support::{World, gist, next, request, resume, say};
 
@@ -112,10 +114,62 @@ async fn log_level_and_subscriptions_come_back() {
     assert!(news.contains("resources/updated") && news.contains("test://b"), "{news}: it may have changed");
 }
 
+/// Subscribes a session to this many resources, at a server that accepts them.
+async fn subscribe(world: &mut World, session: &Arc<Session>, count: u64) {
+    for id in 1..=count {
+        let params = json!({ "uri": format!("test://{id}") });
+        let waiting = send(session, runtime::request(id, "resources/subscribe", &params));
+        world.script.call().await.answer(&json!({}));
+        json_of(waiting.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_on_subscriptions_delays_a_wake_by_one_timeout() {
+    let mut world = World::new();
+    let old = world.session().await;
+    subscribe(&mut world, &old, 20).await;
+    saved(&world, &old, |record| record.subscriptions.len() == 20).await;
+    let timeout = Limits::default().initialize_timeout;
+    // The script of this world answers nothing.
+    let world = world.killed(Limits::default());
+    let began = Instant::now();
+    let session = world.find(&old).await.unwrap();
+    assert!(began.elapsed() >= timeout, "{:?}: the server gets its time", began.elapsed());
+    assert!(began.elapsed() < timeout * 2, "{:?} for 20 subscriptions", began.elapsed());
+    assert_eq!(session.info().subscriptions.len(), 20, "they stay, and may work with the next server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_on_subscriptions_delays_a_new_link_by_one_timeout() {
+    let timeout = Duration::from_secs(5);
+    let limits = Limits { initialize_timeout: timeout, json_wait: Duration::ZERO, ..Limits::default() };
+    let mut world = World::with(limits);
+    let session = world.session().await;
+    let link = world.script.opened().await;
+    subscribe(&mut world, &session, 20).await;
+    link.outlet.link_lost();
+    let began = Instant::now();
+    let waiting = send(&session, runtime::request(100, "tools/list", &json!({})));
+    let (mut silent, mut uris) = (Vec::new(), BTreeSet::new());
+    let list = loop {
+        let call = world.script.call().await;
+        if call.request.method == Method::ToolsList {
+            break call;
+        }
+        uris.insert(call.request.params.clone().unwrap().bytes().to_vec());
+        silent.push(call);
+    };
+    assert!(began.elapsed() < timeout * 2, "{:?} for 20 subscriptions", began.elapsed());
+    assert_eq!(uris.len(), 20, "each is sent once");
+    list.answer(&json!({}));
+    json_of(waiting.await.unwrap());
+}
+
 /// Waits until the stored record of a session is as wanted.
 async fn saved(
     world: &World,
-    session: &tenure_session::Session,
+    session: &Session,
     wanted: impl Fn(&tenure_session::record::SessionRecord) -> bool,
 ) {
     loop {
