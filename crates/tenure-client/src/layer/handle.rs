@@ -169,7 +169,7 @@ impl DataSession {
     pub(super) fn of(cookie: &SessionCookie) -> Self {
         let data = match cookie.dialect() {
             Dialect::Strawman => "data",
-            Dialect::Sep | Dialect::Extension => "state",
+            Dialect::Draft | Dialect::Extension => "state",
         };
         Self {
             id: cookie.id().clone(),

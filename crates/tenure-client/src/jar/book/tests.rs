@@ -20,7 +20,7 @@ fn at(second: u32) -> OffsetDateTime {
 
 fn cookie(fields: Value) -> SessionCookie {
     let Value::Object(fields) = fields else { panic!("an object") };
-    SessionCookie::from_fields(Dialect::of_stored(&fields).unwrap(), fields).unwrap()
+    SessionCookie::from_stored(&fields).unwrap()
 }
 
 fn strawman(id: &str) -> SessionCookie {
@@ -123,7 +123,7 @@ fn a_jar_of_the_version_before_is_read_and_what_is_unknown_stays() {
     let mut book = Book::parse(text.to_string().as_bytes()).unwrap();
     let notes = JarServer::named("s").with_identity("client-notes");
     assert_eq!(book.active(&notes, Dialect::Strawman, at(0)).unwrap().id().reveal(), "a");
-    assert_eq!(book.active(&notes, Dialect::Sep, at(0)), None, "the cookie is of the other dialect");
+    assert_eq!(book.active(&notes, Dialect::Draft, at(0)), None, "the cookie is of the other dialect");
     assert_eq!(book.active(&server(), Dialect::Strawman, at(0)), None, "a URL is not a name");
 
     book.keep_as_used(&notes, &strawman("a"), at(5));

@@ -81,7 +81,7 @@ async fn its_data_sessions_are_those_of_the_extension() {
 
     // In a transport session with the same server it is the same data session.
     let (client, _wire) = connect(sep(), SessionOptions::new(jar)).await;
-    assert_eq!((current(&client).as_deref(), client.sessions().dialect()), (Some("s-1"), Some(Dialect::Sep)));
+    assert_eq!((current(&client).as_deref(), client.sessions().dialect()), (Some("s-1"), Some(Dialect::Draft)));
 }
 
 #[tokio::test(start_paused = true)]
