@@ -88,7 +88,8 @@ fn merge(dialect: Dialect, sent: &SessionCookie, fields: &Object) -> Change {
 }
 
 fn session_fields(dialect: Dialect, body: &Value) -> Object {
-    let known = [dialect.id_field(), dialect.expiry_field(), "data"].into_iter();
+    // `data` is shown to people, `state` is sent back.
+    let known = [dialect.id_field(), dialect.expiry_field(), "data", "state"].into_iter();
     known.filter_map(|field| Some((field.to_owned(), body.get(field)?.clone()))).collect()
 }
 
@@ -163,12 +164,18 @@ mod tests {
 
     #[test]
     fn the_cookie_of_a_new_session() {
-        use Dialect::{Extension, Draft, Strawman};
+        use Dialect::{Draft, Extension, Strawman};
         for (dialect, result, expected) in [
             (
                 Extension,
                 json!({"sessionId": "a", "expiresAt": "e", "data": {}, "_meta": {"dev.tenure/session": {"sessionId": "a", "expiresAt": "e"}}}),
                 Some(json!({"sessionId": "a", "expiresAt": "e"})),
+            ),
+            // Some servers send only the body: its `state` is sent back, its `data` is shown.
+            (
+                Extension,
+                json!({"sessionId": "a", "expiresAt": "e", "data": {"n": 1}, "state": "s", "recovered": true}),
+                Some(json!({"sessionId": "a", "expiresAt": "e", "data": {"n": 1}, "state": "s"})),
             ),
             (Extension, json!({"id": "a"}), None),
             (

@@ -120,10 +120,16 @@ impl Book {
             .map(|kept| kept.cookie.spoken_in(dialect))
     }
 
-    /// The cookie of one session, unless it was invalidated.
-    pub fn find(&self, server: &JarServer, dialect: Dialect, id: &DataSessionId) -> Option<SessionCookie> {
+    /// The cookie of one session, unless it was invalidated or has expired.
+    pub fn find(
+        &self,
+        server: &JarServer,
+        dialect: Dialect,
+        id: &DataSessionId,
+        now: OffsetDateTime,
+    ) -> Option<SessionCookie> {
         let kept = self.record(server)?.cookies.into_iter().find(|kept| kept.cookie.id() == id)?;
-        (kept.invalidated.is_none() && kept.cookie.fits(dialect)).then(|| kept.cookie.spoken_in(dialect))
+        kept.is_usable(dialect, now).then(|| kept.cookie.spoken_in(dialect))
     }
 
     /// Keeps a cookie that the server has just sent, and marks it as used last.
