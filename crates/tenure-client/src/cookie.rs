@@ -1,4 +1,4 @@
-//! A cookie, with which a server names a data session, the id in it, and the dialects with their fields of a cookie.
+//! A cookie, with which a server names a data session, and the id in it.
 //!
 //! Cookies and ids are secrets: a program that has one can use our session. `Debug` never prints them; it shows the
 //! first digits of a hash, which is enough to tell two of them apart.
@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use tenure_protocol::data_session::Dialect;
 use time::OffsetDateTime;
 
 use crate::clock;
@@ -15,38 +16,6 @@ pub(crate) type Object = Map<String, Value>;
 
 /// The largest cookie. Most are far smaller, unless the cookie holds the whole state of a session.
 const MAX_BYTES: usize = 64 * 1024;
-
-/// The methods, keys and fields in which a server speaks of data sessions. Only the fields of its cookie are known
-/// here; for the rest see `dialect/`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// The strawman: `session/create`, `_meta["mcp/session"]`, capability `experimental.session`.
-    Strawman,
-    /// The later draft of a specification: `sessions/create`, `_meta["io.modelcontextprotocol/session"]`,
-    /// capability `sessions`.
-    Sep,
-    /// The extension `dev.tenure/sessions` of servers without transport sessions (2026-07-28):
-    /// `dev.tenure/session/create`, `_meta["dev.tenure/session"]`. Its cookie has the fields of the later draft.
-    Extension,
-}
-
-impl Dialect {
-    /// The field of a cookie that holds the session's id.
-    pub fn id_field(self) -> &'static str {
-        match self {
-            Self::Strawman => "id",
-            Self::Sep | Self::Extension => "sessionId",
-        }
-    }
-
-    /// The field of a cookie that says when the session ends.
-    pub fn expiry_field(self) -> &'static str {
-        match self {
-            Self::Strawman => "expiry",
-            Self::Sep | Self::Extension => "expiresAt",
-        }
-    }
-}
 
 /// The id of a data session, as the server wrote it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -118,6 +87,35 @@ impl SessionCookie {
         &self.fields
     }
 
+    /// Reads a cookie from the jar. The field that holds its id shows its dialect.
+    pub(crate) fn from_stored(fields: &Object) -> Option<Self> {
+        // The later draft first: if a cookie has both `sessionId` and `id`, only `sessionId` is its id.
+        let dialect = [Dialect::Draft, Dialect::Strawman]
+            .into_iter()
+            .find(|dialect| fields.get(dialect.id_field()).is_some_and(Value::is_string))?;
+        Self::from_fields(dialect, fields.clone())
+    }
+
+    /// The fields that are sent in a dialect: in the strawman all, in the others only the id and `state`. The expiry is
+    /// the server's decision and is not sent.
+    pub fn to_send(&self, dialect: Dialect) -> Value {
+        match dialect {
+            Dialect::Strawman => Value::Object(self.fields.clone()),
+            Dialect::Draft | Dialect::Extension => Value::Object(
+                [dialect.id_field(), "state"]
+                    .into_iter()
+                    .filter_map(|field| Some((field.to_owned(), self.fields.get(field)?.clone())))
+                    .collect::<Object>(),
+            ),
+        }
+    }
+
+    /// Whether it also names its session in this dialect. The cookies of the later draft and of the extension look the
+    /// same in the jar, and a server that offers both means the same session.
+    pub(crate) fn fits(&self, dialect: Dialect) -> bool {
+        self.dialect.id_field() == dialect.id_field()
+    }
+
     /// The same cookie in another dialect that has the same fields.
     pub(crate) fn spoken_in(self, dialect: Dialect) -> Self {
         Self { dialect, ..self }
@@ -185,7 +183,7 @@ mod tests {
     #[test]
     fn debug_shows_neither_id_nor_content() {
         let cookie = SessionCookie::from_fields(
-            Dialect::Sep,
+            Dialect::Draft,
             object(json!({"sessionId": "sess-geheim", "state": "auch-geheim", "expiresAt": "bald"})),
         )
         .unwrap();
@@ -198,14 +196,41 @@ mod tests {
         let strawman = object(json!({"id": "a"}));
         let sep = object(json!({"sessionId": "a"}));
         assert!(SessionCookie::from_fields(Dialect::Strawman, strawman.clone()).is_some());
-        assert!(SessionCookie::from_fields(Dialect::Sep, strawman).is_none());
-        assert!(SessionCookie::from_fields(Dialect::Sep, sep.clone()).is_some());
+        assert!(SessionCookie::from_fields(Dialect::Draft, strawman).is_none());
+        assert!(SessionCookie::from_fields(Dialect::Draft, sep.clone()).is_some());
         assert!(SessionCookie::from_fields(Dialect::Strawman, sep).is_none());
         assert!(SessionCookie::from_fields(Dialect::Strawman, object(json!({"id": ""}))).is_none());
         assert!(SessionCookie::from_fields(Dialect::Strawman, object(json!({"id": 7}))).is_none());
         let large = |length| object(json!({"id": "a", "data": "x".repeat(length)}));
         assert!(SessionCookie::from_fields(Dialect::Strawman, large(60 * 1024)).is_some());
         assert!(SessionCookie::from_fields(Dialect::Strawman, large(64 * 1024)).is_none());
+    }
+
+    #[test]
+    fn what_is_sent_of_a_cookie() {
+        let cookie = json!({"id": "a", "expiry": "soon", "data": {"x": 1}, "other": 2});
+        let strawman = SessionCookie::from_fields(Dialect::Strawman, object(cookie.clone())).unwrap();
+        assert_eq!(strawman.to_send(Dialect::Strawman), cookie);
+
+        let cookie = json!({"sessionId": "a", "expiresAt": "soon", "state": "s", "other": 2});
+        let sep = SessionCookie::from_fields(Dialect::Draft, object(cookie)).unwrap();
+        assert_eq!(sep.to_send(Dialect::Draft), json!({"sessionId": "a", "state": "s"}));
+        let bare = SessionCookie::from_fields(Dialect::Draft, object(json!({"sessionId": "a"}))).unwrap();
+        assert_eq!(bare.to_send(Dialect::Draft), json!({"sessionId": "a"}));
+    }
+
+    #[test]
+    fn a_stored_cookie_shows_its_dialect() {
+        for (stored, dialect) in [
+            (json!({"id": "a"}), Some(Dialect::Strawman)),
+            (json!({"sessionId": "a"}), Some(Dialect::Draft)),
+            (json!({"sessionId": "a", "id": "b"}), Some(Dialect::Draft)),
+            (json!({"id": 1}), None),
+            (json!({}), None),
+        ] {
+            let cookie = SessionCookie::from_stored(&object(stored.clone()));
+            assert_eq!(cookie.map(|cookie| cookie.dialect()), dialect, "{stored}");
+        }
     }
 
     #[test]

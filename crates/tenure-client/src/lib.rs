@@ -2,7 +2,24 @@
 //!
 //! A server that keeps state for its clients (a notebook, a counter, a sandbox) names that state with a cookie. This
 //! crate keeps the cookies in a jar and adds them to requests, in every dialect that released servers speak. So a
-//! program continues where it stopped, over any connection. The program itself uses rmcp without changes.
+//! program continues where it stopped, over any connection.
+//!
+//! ```
+//! use tenure_client::{DataSessionId, Dialect, Jar, JarServer, SessionCookie};
+//! use time::OffsetDateTime;
+//!
+//! # fn main() -> Result<(), tenure_client::Error> {
+//! let (jar, server) = (Jar::in_memory(), JarServer::url("http://localhost:8484/mcp"));
+//! let cookie = SessionCookie::of_id(Dialect::Draft, &DataSessionId::new("s-1"));
+//! jar.update(|book| book.keep_as_used(&server, &cookie, OffsetDateTime::UNIX_EPOCH))?;
+//!
+//! // The next connection to this server goes on with that session.
+//! assert_eq!(jar.active(&server, Dialect::Draft)?, Some(cookie));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The program itself uses rmcp without changes:
 //!
 //! ```no_run
 //! use tenure_client::{HttpOptions, Jar, SessionOptions, connect_http};

@@ -36,7 +36,7 @@ fn write(path: &Path, who: &str) {
         if number == ENTRIES && who != "endless" {
             return;
         }
-        let cookie = SessionCookie::of_id(Dialect::Sep, &DataSessionId::new(format!("{who}-{number}")));
+        let cookie = SessionCookie::of_id(Dialect::Draft, &DataSessionId::new(format!("{who}-{number}")));
         // Every process writes into a shared record and into its own.
         for server in [JarServer::url("https://shared.example"), JarServer::named(who)] {
             jar.update(|book| book.keep_as_used(&server, &cookie, OffsetDateTime::UNIX_EPOCH)).unwrap();
@@ -93,7 +93,7 @@ fn a_killed_process_leaves_a_jar_that_can_be_read() {
         }
         // The lock ended with the process: the next process does not wait.
         let jar = Jar::at(&path);
-        let cookie = SessionCookie::of_id(Dialect::Sep, &DataSessionId::new("after"));
+        let cookie = SessionCookie::of_id(Dialect::Draft, &DataSessionId::new("after"));
         jar.update(|book| book.keep(&JarServer::named("next"), &cookie, OffsetDateTime::UNIX_EPOCH)).unwrap();
         assert_eq!(ids(&path, &JarServer::named("next")), ["after"]);
         let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());

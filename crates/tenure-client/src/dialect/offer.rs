@@ -44,10 +44,10 @@ impl Offers {
     /// Chooses one of the offered dialects. `None` if there is none: the server is used without sessions.
     pub fn choose(&self, preferred: Dialect) -> Option<Offer> {
         let strawman = || Some(Offer { dialect: Dialect::Strawman, features: self.strawman.clone()? });
-        let sep = || self.sep.then(|| Offer::of(Dialect::Sep));
+        let sep = || self.sep.then(|| Offer::of(Dialect::Draft));
         match preferred {
             Dialect::Strawman => strawman().or_else(sep),
-            Dialect::Sep | Dialect::Extension => sep().or_else(strawman),
+            Dialect::Draft | Dialect::Extension => sep().or_else(strawman),
         }
     }
 
@@ -66,7 +66,7 @@ impl Offer {
     /// Whether a method (`create`, `resume`, …) may be tried.
     pub fn includes(&self, feature: &str) -> bool {
         match (self.dialect, &self.features) {
-            (Dialect::Sep, _) => ["create", "delete"].contains(&feature),
+            (Dialect::Draft, _) => ["create", "delete"].contains(&feature),
             (Dialect::Strawman | Dialect::Extension, Features::Unnamed) => true,
             (Dialect::Strawman | Dialect::Extension, Features::Named(named)) => {
                 named.iter().any(|name| name == feature)
@@ -109,27 +109,27 @@ mod tests {
 
     #[test]
     fn which_dialect_is_spoken() {
-        use Dialect::{Sep, Strawman};
+        use Dialect::{Draft, Strawman};
         let both = json!({"experimental": {"session": {"features": ["create"]}}, "sessions": {}});
         for (capabilities, preferred, expected) in [
-            (json!({}), Sep, None),
-            (json!({"tools": {}, "experimental": {"other": {}}}), Sep, None),
+            (json!({}), Draft, None),
+            (json!({"tools": {}, "experimental": {"other": {}}}), Draft, None),
             (
                 json!({"experimental": {"session": {"version": 1, "features": ["create"]}}}),
-                Sep,
+                Draft,
                 Some(Strawman),
             ),
-            (json!({"experimental": {"session": {"version": 2}}}), Sep, Some(Strawman)),
-            (json!({"experimental": {"session": {}}}), Sep, Some(Strawman)),
-            (json!({"experimental": {"session": {"version": 3}}}), Sep, None),
-            (json!({"experimental": {"session": {"version": "1"}}}), Sep, None),
-            (json!({"experimental": {"session": true}}), Sep, None),
-            (json!({"sessions": {}}), Strawman, Some(Sep)),
-            (json!({"sessions": true}), Sep, None),
-            (both.clone(), Sep, Some(Sep)),
+            (json!({"experimental": {"session": {"version": 2}}}), Draft, Some(Strawman)),
+            (json!({"experimental": {"session": {}}}), Draft, Some(Strawman)),
+            (json!({"experimental": {"session": {"version": 3}}}), Draft, None),
+            (json!({"experimental": {"session": {"version": "1"}}}), Draft, None),
+            (json!({"experimental": {"session": true}}), Draft, None),
+            (json!({"sessions": {}}), Strawman, Some(Draft)),
+            (json!({"sessions": true}), Draft, None),
+            (both.clone(), Draft, Some(Draft)),
             (both, Strawman, Some(Strawman)),
-            (json!({"experimental": {"session": {"version": 9}}, "sessions": {}}), Strawman, Some(Sep)),
-            (json!("nonsense"), Sep, None),
+            (json!({"experimental": {"session": {"version": 9}}, "sessions": {}}), Strawman, Some(Draft)),
+            (json!("nonsense"), Draft, None),
         ] {
             assert_eq!(chosen(&capabilities, preferred), expected, "{capabilities}");
         }
@@ -142,7 +142,7 @@ mod tests {
         let offer = offered(both.clone()).unwrap();
         assert_eq!(offer.dialect, Dialect::Extension);
         assert!(offer.includes("create") && !offer.includes("list"));
-        assert_eq!(chosen(&both, Dialect::Extension), Some(Dialect::Sep), "in a transport session");
+        assert_eq!(chosen(&both, Dialect::Extension), Some(Dialect::Draft), "in a transport session");
         assert!(offered(json!({"extensions": {"dev.tenure/sessions": {}}})).unwrap().includes("list"));
         assert_eq!(offered(json!({"sessions": {}, "experimental": {"session": {}}})), None);
         assert_eq!(offered(json!({"extensions": {"dev.tenure/sessions": null}})), None);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn only_named_methods_are_tried_if_any_are_named() {
-        let offer = |capabilities| Offers::read(&capabilities).choose(Dialect::Sep).unwrap();
+        let offer = |capabilities| Offers::read(&capabilities).choose(Dialect::Draft).unwrap();
         let some = offer(json!({"experimental": {"session": {"features": ["create", "list", 3]}}}));
         assert!(some.includes("create") && some.includes("list") && !some.includes("resume"));
         let unnamed = offer(json!({"experimental": {"session": {}}}));

@@ -4,6 +4,12 @@
 //! first, then the code, and where the code is ambiguous the text decides.
 
 use serde_json::Value;
+use tenure_protocol::Reason;
+use tenure_protocol::data_session::{DRAFT_NOT_FOUND, DRAFT_REQUIRED, STRAWMAN_REFUSED};
+
+/// The codes of the extension.
+const STATE_REQUIRED: i32 = Reason::StateRequired.code();
+const STATE_NOT_FOUND: i32 = Reason::StateNotFound.code();
 
 /// Why a request was refused because of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +56,13 @@ pub fn of_error(method: &str, code: i32, message: &str, data: Option<&Value>) ->
         _ => {}
     }
     match code {
-        -32044 | -31044 => Some(SessionRefusal::Required),
-        // In one short-lived draft -32043 meant that a session is required, so the text is checked first.
-        -32043 | -31043 => Some(of_text(message).unwrap_or(SessionRefusal::Gone(Why::NotFound))),
+        DRAFT_REQUIRED | STATE_REQUIRED => Some(SessionRefusal::Required),
+        // In one short-lived draft the first of these meant that a session is required, so the text is checked first.
+        DRAFT_NOT_FOUND | STATE_NOT_FOUND => {
+            Some(of_text(message).unwrap_or(SessionRefusal::Gone(Why::NotFound)))
+        }
         // In 2025-11-25 this code also means that a resource was not found.
-        -32002 => of_text(message).or_else(|| {
+        STRAWMAN_REFUSED => of_text(message).or_else(|| {
             let of_resource = method == "resources/read" || message.to_lowercase().contains("resource");
             (!of_resource || message.to_lowercase().contains("session")).then_some(SessionRefusal::Either)
         }),

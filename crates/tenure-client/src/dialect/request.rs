@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Dialect;
+use super::{Dialect, Verb};
 use crate::cookie::{DataSessionId, Object, SessionCookie};
 
 /// A method and its params. The layer adds the id.
@@ -23,71 +23,51 @@ impl std::fmt::Debug for DialectRequest {
 
 /// Asks for a new session. The later draft has no hints, so it ignores label and data, and it forbids a cookie here.
 pub fn create(dialect: Dialect, label: Option<&str>, data: Option<&Value>) -> DialectRequest {
-    match dialect {
+    let params = match dialect {
         Dialect::Strawman | Dialect::Extension => {
             let mut hints = Object::new();
             hints.extend(label.map(|label| ("label".to_owned(), Value::from(label))));
             hints.extend(data.map(|data| ("data".to_owned(), data.clone())));
-            let params = if hints.is_empty() { json!({}) } else { json!({ "hints": hints }) };
-            let method =
-                if dialect == Dialect::Strawman { "session/create" } else { "dev.tenure/session/create" };
-            DialectRequest { method, params: Some(params) }
+            Some(if hints.is_empty() { json!({}) } else { json!({ "hints": hints }) })
         }
-        Dialect::Sep => DialectRequest { method: "sessions/create", params: None },
-    }
+        Dialect::Draft => None,
+    };
+    DialectRequest { method: dialect.method(Verb::Create).expect("every dialect has it"), params }
 }
 
 /// Asks for the cookie of a session by its id. `None` if the dialect has no such method; then the client just uses the
 /// id.
 pub fn resume(dialect: Dialect, id: &DataSessionId) -> Option<DialectRequest> {
-    named(dialect, ["session/resume", "dev.tenure/session/resume"], id)
+    named(dialect, Verb::Resume, id)
 }
 
 /// Asks the server to end a session.
 pub fn delete(dialect: Dialect, cookie: &SessionCookie) -> DialectRequest {
-    let meta = json!({ dialect.meta_key(): dialect.to_send(cookie) });
-    match dialect {
-        // The specification puts the session into `id`, released clients and servers into `_meta`. Both are sent, so
-        // that either kind of server understands it.
-        Dialect::Strawman => DialectRequest {
-            method: "session/delete",
-            params: Some(json!({ "id": cookie.id().reveal(), "_meta": meta })),
-        },
-        Dialect::Sep => DialectRequest { method: "sessions/delete", params: Some(json!({ "_meta": meta })) },
-        Dialect::Extension => DialectRequest {
-            method: "dev.tenure/session/delete",
-            params: Some(json!({ "sessionId": cookie.id().reveal(), "_meta": meta })),
-        },
+    let mut params = json!({ "_meta": { dialect.key(): cookie.to_send(dialect) } });
+    // The specification of the strawman puts the session into `id`, released clients and servers into `_meta`. Both are
+    // sent, so that either kind of server understands it.
+    if dialect != Dialect::Draft {
+        params[dialect.id_field()] = cookie.id().reveal().into();
     }
+    let method = dialect.method(Verb::Delete).expect("every dialect has it");
+    DialectRequest { method, params: Some(params) }
 }
 
 /// Asks for a page of the caller's sessions. `None` if the dialect has no such method.
 pub fn list(dialect: Dialect, cursor: Option<&str>) -> Option<DialectRequest> {
-    let method = either(dialect, ["session/list", "dev.tenure/session/list"])?;
-    Some(DialectRequest {
-        method,
-        params: Some(cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }))),
-    })
+    let params = cursor.map_or(json!({}), |cursor| json!({ "cursor": cursor }));
+    Some(DialectRequest { method: dialect.method(Verb::List)?, params: Some(params) })
 }
 
 /// Asks to bring back an expired session. `None` if the dialect has no such method.
 pub fn recover(dialect: Dialect, id: &DataSessionId) -> Option<DialectRequest> {
-    named(dialect, ["session/recover", "dev.tenure/session/recover"], id)
+    named(dialect, Verb::Recover, id)
 }
 
 /// A request that names one session by its id.
-fn named(dialect: Dialect, methods: [&'static str; 2], id: &DataSessionId) -> Option<DialectRequest> {
-    let method = either(dialect, methods)?;
-    Some(DialectRequest { method, params: Some(json!({ dialect.id_field(): id.reveal() })) })
-}
-
-/// The method of the strawman, or that of the extension; the later draft has neither.
-fn either(dialect: Dialect, [strawman, extension]: [&'static str; 2]) -> Option<&'static str> {
-    match dialect {
-        Dialect::Strawman => Some(strawman),
-        Dialect::Sep => None,
-        Dialect::Extension => Some(extension),
-    }
+fn named(dialect: Dialect, verb: Verb, id: &DataSessionId) -> Option<DialectRequest> {
+    let params = json!({ dialect.id_field(): id.reveal() });
+    Some(DialectRequest { method: dialect.method(verb)?, params: Some(params) })
 }
 
 #[cfg(test)]
@@ -107,7 +87,7 @@ mod tests {
 
     #[test]
     fn requests_have_the_shapes_of_their_dialect() {
-        use Dialect::{Sep, Strawman};
+        use Dialect::{Draft, Strawman};
         let id = DataSessionId::new("sess-a1b2c3d4e5f6");
         let held = json!({"id": "sess-1", "expiry": "2026-02-23T14:30:00Z", "data": {"title": "t"}});
         let title = json!({"title": "Code Review Session"});
@@ -119,7 +99,7 @@ mod tests {
             ),
             (create(Strawman, None, None), "session/create", Some(json!({}))),
             (create(Strawman, Some("l"), None), "session/create", Some(json!({"hints": {"label": "l"}}))),
-            (create(Sep, Some("ignored"), Some(&title)), "sessions/create", None),
+            (create(Draft, Some("ignored"), Some(&title)), "sessions/create", None),
             (resume(Strawman, &id).unwrap(), "session/resume", Some(json!({"id": "sess-a1b2c3d4e5f6"}))),
             (
                 delete(Strawman, &cookie(Strawman, held.clone())),
@@ -127,7 +107,7 @@ mod tests {
                 Some(json!({"id": "sess-1", "_meta": {"mcp/session": held}})),
             ),
             (
-                delete(Sep, &cookie(Sep, json!({"sessionId": "s", "expiresAt": "soon", "state": "x"}))),
+                delete(Draft, &cookie(Draft, json!({"sessionId": "s", "expiresAt": "soon", "state": "x"}))),
                 "sessions/delete",
                 Some(json!({"_meta": {"io.modelcontextprotocol/session": {"sessionId": "s", "state": "x"}}})),
             ),
@@ -137,7 +117,7 @@ mod tests {
         ] {
             assert!(call == DialectRequest { method, params: params.clone() }, "{method}: {:?}", call.params);
         }
-        assert!(resume(Sep, &id).is_none() && list(Sep, None).is_none() && recover(Sep, &id).is_none());
+        assert!(resume(Draft, &id).is_none() && list(Draft, None).is_none() && recover(Draft, &id).is_none());
     }
 
     /// A16.51: the requests fit the types of the protocol, and the types lose nothing of them.
@@ -152,7 +132,7 @@ mod tests {
                 serde_json::from_value(request.clone()).unwrap_or_else(|error| panic!("{request}: {error}"));
             assert_eq!(serde_json::to_value(&read).unwrap(), request);
         }
-        for dialect in [Dialect::Strawman, Dialect::Sep, Dialect::Extension] {
+        for dialect in [Dialect::Strawman, Dialect::Draft, Dialect::Extension] {
             let (id, title) = (DataSessionId::new("sess-1"), json!({"title": "t"}));
             let held = json!({ dialect.id_field(): "sess-1", dialect.expiry_field(): "soon", "state": "x" });
             let calls = [
@@ -166,7 +146,7 @@ mod tests {
             for call in calls.into_iter().flatten() {
                 match dialect {
                     Dialect::Strawman => check::<strawman::ClientRequest>(&call),
-                    Dialect::Sep => check::<draft::ClientRequest>(&call),
+                    Dialect::Draft => check::<draft::ClientRequest>(&call),
                     Dialect::Extension => check::<extension::ClientRequest>(&call),
                 }
             }

@@ -29,7 +29,7 @@ pub struct SessionPage {
 
 /// Reads the `_meta` of a result. `sent` is the cookie of its request.
 pub fn change(dialect: Dialect, sent: Option<&SessionCookie>, meta: Option<&Object>) -> Change {
-    let Some(said) = meta.and_then(|meta| meta.get(dialect.meta_key())) else { return Change::Keep };
+    let Some(said) = meta.and_then(|meta| meta.get(dialect.key())) else { return Change::Keep };
     let fields = match said {
         Value::Null => return Change::Revoked,
         Value::Object(fields) => fields,
@@ -42,7 +42,7 @@ pub fn change(dialect: Dialect, sent: Option<&SessionCookie>, meta: Option<&Obje
             Change::Nonsense("the session in the result's metadata has no id, or is too large"),
             Change::Set,
         ),
-        Dialect::Sep | Dialect::Extension => match sent {
+        Dialect::Draft | Dialect::Extension => match sent {
             None => Change::Nonsense("the result names a session, its request named none"),
             Some(sent) => merge(dialect, sent, fields),
         },
@@ -56,11 +56,11 @@ pub fn created(dialect: Dialect, result: &Value) -> Option<SessionCookie> {
             // The body is for people, `_meta` holds the cookie that the server wants back; some servers send only one
             // of them.
             let cookie =
-                result.get("_meta").and_then(|meta| meta.get(dialect.meta_key())).and_then(Value::as_object);
+                result.get("_meta").and_then(|meta| meta.get(dialect.key())).and_then(Value::as_object);
             let cookie = cookie.and_then(|fields| SessionCookie::from_fields(dialect, fields.clone()));
             cookie.or_else(|| SessionCookie::from_fields(dialect, session_fields(dialect, result)))
         }
-        Dialect::Sep => SessionCookie::from_fields(dialect, result.get("session")?.as_object()?.clone()),
+        Dialect::Draft => SessionCookie::from_fields(dialect, result.get("session")?.as_object()?.clone()),
     }
 }
 
@@ -88,7 +88,8 @@ fn merge(dialect: Dialect, sent: &SessionCookie, fields: &Object) -> Change {
 }
 
 fn session_fields(dialect: Dialect, body: &Value) -> Object {
-    let known = [dialect.id_field(), dialect.expiry_field(), "data"].into_iter();
+    // `data` is shown to people, `state` is sent back.
+    let known = [dialect.id_field(), dialect.expiry_field(), "data", "state"].into_iter();
     known.filter_map(|field| Some((field.to_owned(), body.get(field)?.clone()))).collect()
 }
 
@@ -137,11 +138,11 @@ mod tests {
     #[test]
     fn what_a_result_of_the_later_draft_does_to_a_cookie() {
         const KEY: &str = "io.modelcontextprotocol/session";
-        let held = cookie(Dialect::Sep, json!({"sessionId": "a", "expiresAt": "1", "state": "s"}));
-        let read = |said: Value| change(Dialect::Sep, Some(&held), Some(&object(json!({ KEY: said }))));
-        let set = |fields| Change::Set(cookie(Dialect::Sep, fields));
+        let held = cookie(Dialect::Draft, json!({"sessionId": "a", "expiresAt": "1", "state": "s"}));
+        let read = |said: Value| change(Dialect::Draft, Some(&held), Some(&object(json!({ KEY: said }))));
+        let set = |fields| Change::Set(cookie(Dialect::Draft, fields));
 
-        assert_eq!(change(Dialect::Sep, Some(&held), None), Change::Keep);
+        assert_eq!(change(Dialect::Draft, Some(&held), None), Change::Keep);
         assert_eq!(read(Value::Null), Change::Revoked);
         assert_eq!(
             read(json!({"sessionId": "a", "state": "t"})),
@@ -153,22 +154,28 @@ mod tests {
         );
         assert!(matches!(read(json!({"sessionId": "b"})), Change::Nonsense(_)));
         assert!(matches!(read(json!({"sessionId": null})), Change::Nonsense(_)));
-        let unasked = change(Dialect::Sep, None, Some(&object(json!({ KEY: {"sessionId": "n"} }))));
+        let unasked = change(Dialect::Draft, None, Some(&object(json!({ KEY: {"sessionId": "n"} }))));
         assert!(matches!(unasked, Change::Nonsense(_)));
         assert_eq!(
-            change(Dialect::Sep, Some(&held), Some(&object(json!({"mcp/session": null})))),
+            change(Dialect::Draft, Some(&held), Some(&object(json!({"mcp/session": null})))),
             Change::Keep
         );
     }
 
     #[test]
     fn the_cookie_of_a_new_session() {
-        use Dialect::{Extension, Sep, Strawman};
+        use Dialect::{Draft, Extension, Strawman};
         for (dialect, result, expected) in [
             (
                 Extension,
                 json!({"sessionId": "a", "expiresAt": "e", "data": {}, "_meta": {"dev.tenure/session": {"sessionId": "a", "expiresAt": "e"}}}),
                 Some(json!({"sessionId": "a", "expiresAt": "e"})),
+            ),
+            // Some servers send only the body: its `state` is sent back, its `data` is shown.
+            (
+                Extension,
+                json!({"sessionId": "a", "expiresAt": "e", "data": {"n": 1}, "state": "s", "recovered": true}),
+                Some(json!({"sessionId": "a", "expiresAt": "e", "data": {"n": 1}, "state": "s"})),
             ),
             (Extension, json!({"id": "a"}), None),
             (
@@ -186,12 +193,12 @@ mod tests {
             (Strawman, json!({"deleted": true}), None),
             (Strawman, json!({}), None),
             (
-                Sep,
+                Draft,
                 json!({"session": {"sessionId": "s", "expiresAt": "e", "state": "x"}}),
                 Some(json!({"sessionId": "s", "expiresAt": "e", "state": "x"})),
             ),
-            (Sep, json!({"sessionId": "s"}), None),
-            (Sep, json!({"session": {}}), None),
+            (Draft, json!({"sessionId": "s"}), None),
+            (Draft, json!({"session": {}}), None),
         ] {
             let expected = expected.map(|fields| cookie(dialect, fields));
             assert_eq!(created(dialect, &result), expected, "{result}");

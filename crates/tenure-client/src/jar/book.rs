@@ -109,7 +109,7 @@ impl Book {
     /// The cookie to continue with.
     pub fn active(&self, server: &JarServer, dialect: Dialect, now: OffsetDateTime) -> Option<SessionCookie> {
         let cookies = self.record(server)?.cookies;
-        let mut usable: Vec<_> = cookies.into_iter().filter(|kept| is_usable(kept, dialect, now)).collect();
+        let mut usable: Vec<_> = cookies.into_iter().filter(|kept| kept.is_usable(dialect, now)).collect();
         if let Some(last) = usable.iter().position(|kept| kept.last_used) {
             return Some(usable.swap_remove(last).cookie.spoken_in(dialect));
         }
@@ -120,11 +120,16 @@ impl Book {
             .map(|kept| kept.cookie.spoken_in(dialect))
     }
 
-    /// The cookie of one session, unless it was invalidated.
-    pub fn find(&self, server: &JarServer, dialect: Dialect, id: &DataSessionId) -> Option<SessionCookie> {
+    /// The cookie of one session, unless it was invalidated or has expired.
+    pub fn find(
+        &self,
+        server: &JarServer,
+        dialect: Dialect,
+        id: &DataSessionId,
+        now: OffsetDateTime,
+    ) -> Option<SessionCookie> {
         let kept = self.record(server)?.cookies.into_iter().find(|kept| kept.cookie.id() == id)?;
-        (kept.invalidated.is_none() && dialect.reads(kept.cookie.dialect()))
-            .then(|| kept.cookie.spoken_in(dialect))
+        kept.is_usable(dialect, now).then(|| kept.cookie.spoken_in(dialect))
     }
 
     /// Keeps a cookie that the server has just sent, and marks it as used last.
@@ -257,7 +262,7 @@ fn summary(key: &str, record: &Object) -> JarRecord {
 fn kept_cookie(entry: &Object, last_used: Option<&str>) -> Option<KeptCookie> {
     let text = |field: &str| entry.get(field).and_then(Value::as_str).map(str::to_owned);
     let fields = entry.get("cookie")?.as_object()?;
-    let cookie = SessionCookie::from_fields(Dialect::of_stored(fields)?, fields.clone())?;
+    let cookie = SessionCookie::from_stored(fields)?;
     Some(KeptCookie {
         updated_at: text("updatedAt"),
         invalidated: text("invalidatedAt")
@@ -268,8 +273,11 @@ fn kept_cookie(entry: &Object, last_used: Option<&str>) -> Option<KeptCookie> {
     })
 }
 
-fn is_usable(kept: &KeptCookie, dialect: Dialect, now: OffsetDateTime) -> bool {
-    kept.invalidated.is_none() && dialect.reads(kept.cookie.dialect()) && !kept.cookie.is_expired(now)
+impl KeptCookie {
+    /// Whether requests in this dialect may use it.
+    pub(crate) fn is_usable(&self, dialect: Dialect, now: OffsetDateTime) -> bool {
+        self.invalidated.is_none() && self.cookie.fits(dialect) && !self.cookie.is_expired(now)
+    }
 }
 
 fn cookies_mut(record: &mut Object) -> &mut Vec<Value> {

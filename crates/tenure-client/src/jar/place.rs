@@ -102,7 +102,7 @@ impl Jar {
         dialect: Dialect,
         id: &DataSessionId,
     ) -> Result<Option<SessionCookie>, Error> {
-        Ok(self.read()?.find(server, dialect, id))
+        Ok(self.read()?.find(server, dialect, id, clock::now()))
     }
 
     pub(crate) fn is_in_memory(&self) -> bool {

@@ -18,8 +18,10 @@ use rmcp::{
     service::ClientInitializeError,
     transport::Transport,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tenure_protocol::Era;
+use tenure_protocol::keys::CAPABILITIES;
+use tenure_protocol::translate::codes::{HEADER_MISMATCH, MISSING_CAPABILITY, VERSION_NOT_SERVED};
 use tokio::time::Instant;
 
 use super::{SessionTransport, engine::Engine, options::EraChoice};
@@ -29,8 +31,6 @@ use crate::dialect::{EXTENSION, Offer, Offers};
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// The most messages of a server that are kept before its answer to the greeting; further ones are dropped.
 const MAX_EARLY: usize = 64;
-
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// Why a server could not be greeted.
 pub(crate) struct Ungreeted {
@@ -228,7 +228,7 @@ impl Engine {
     pub(super) fn note_discovery(&mut self, request: &ClientRequest) {
         if let ClientRequest::DiscoverRequest(_) = request {
             let mut meta = request.get_meta().clone();
-            declare(meta.0.0.entry(CLIENT_CAPABILITIES).or_insert_with(|| json!({})));
+            declare(&mut meta.0.0);
             self.discovery_meta = Some(meta);
         }
     }
@@ -277,8 +277,7 @@ impl Engine {
     /// Declares the extension for data sessions in a modern request, so that the program need not do it.
     pub(super) fn declare_extension(&self, request: &mut ClientRequest) {
         if self.modern_meta.is_some() {
-            let meta = &mut request.get_meta_mut().0.0;
-            declare(meta.entry(CLIENT_CAPABILITIES).or_insert_with(|| json!({})));
+            declare(&mut request.get_meta_mut().0.0);
         }
     }
 }
@@ -300,8 +299,8 @@ fn judge(answer: Result<ServerResult, ErrorData>) -> Verdict {
         }
         Ok(ServerResult::DiscoverResult(result)) => unsupported(result.supported_versions),
         Ok(_) => Verdict::Legacy,
-        Err(error) => match error.code.0 {
-            UNSUPPORTED_VERSION => {
+        Err(error) => match i64::from(error.code.0) {
+            VERSION_NOT_SERVED => {
                 let supported = error.data.as_ref().and_then(|data| data.get("supported")).cloned();
                 unsupported(supported.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default())
             }
@@ -313,28 +312,22 @@ fn judge(answer: Result<ServerResult, ErrorData>) -> Verdict {
     }
 }
 
-// Error codes that only modern servers use.
-const HEADER_MISMATCH: i32 = -32020;
-const MISSING_CAPABILITY: i32 = -32021;
-const UNSUPPORTED_VERSION: i32 = -32022;
-
 fn meta_of(info: &ClientConfig) -> RequestMetaObject {
     let mut meta = RequestMetaObject::with_client_context(
         ProtocolVersion::V_2026_07_28,
         info.client_info.clone(),
         info.capabilities.clone(),
     );
-    declare(meta.0.0.entry(CLIENT_CAPABILITIES).or_insert_with(|| json!({})));
+    declare(&mut meta.0.0);
     meta
 }
 
-/// Adds the extension to the capabilities of a client.
-fn declare(capabilities: &mut Value) {
-    if let Some(capabilities) = capabilities.as_object_mut() {
-        let extensions = capabilities.entry("extensions").or_insert_with(|| json!({}));
-        if let Some(extensions) = extensions.as_object_mut() {
-            extensions.entry(EXTENSION).or_insert_with(|| json!({}));
-        }
+/// Adds the extension to the client's capabilities in the `_meta` of a request.
+fn declare(meta: &mut Map<String, Value>) {
+    let capabilities = meta.entry(CAPABILITIES).or_insert_with(|| json!({})).as_object_mut();
+    let extensions = capabilities.map(|all| all.entry("extensions").or_insert_with(|| json!({})));
+    if let Some(extensions) = extensions.and_then(Value::as_object_mut) {
+        extensions.entry(EXTENSION).or_insert_with(|| json!({}));
     }
 }
 

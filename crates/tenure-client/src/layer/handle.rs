@@ -24,7 +24,7 @@ pub struct DataSession {
     pub dialect: Dialect,
     /// When it ends, as the server wrote it.
     pub expires_at: Option<String>,
-    /// The server's data in the cookie: `data` in the strawman, `state` in the later draft and in the extension.
+    /// The server's data in the cookie: `state` in the later draft, which has nothing else, and `data` in the others.
     pub data: Option<Value>,
 }
 
@@ -168,8 +168,8 @@ impl SessionHandle {
 impl DataSession {
     pub(super) fn of(cookie: &SessionCookie) -> Self {
         let data = match cookie.dialect() {
-            Dialect::Strawman => "data",
-            Dialect::Sep | Dialect::Extension => "state",
+            Dialect::Strawman | Dialect::Extension => "data",
+            Dialect::Draft => "state",
         };
         Self {
             id: cookie.id().clone(),

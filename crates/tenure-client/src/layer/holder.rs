@@ -79,7 +79,7 @@ impl Holder {
         &self.server
     }
 
-    /// The cookie of a session in the jar, unless it was invalidated.
+    /// The cookie of a session in the jar, if it may still be used.
     pub(super) fn stored(&self, id: &DataSessionId) -> Option<SessionCookie> {
         self.jar.find(&self.server, self.dialect?, id).ok().flatten()
     }
@@ -91,11 +91,7 @@ impl Holder {
         let record = records.into_iter().find(|record| Some(&record.key) == key.as_ref());
         let now = clock::now();
         let kept = record.into_iter().flat_map(|record| record.cookies);
-        let usable = kept.filter(|kept| {
-            kept.invalidated.is_none()
-                && self.dialect.is_some_and(|dialect| dialect.reads(kept.cookie.dialect()))
-                && !kept.cookie.is_expired(now)
-        });
+        let usable = kept.filter(|kept| self.dialect.is_some_and(|dialect| kept.is_usable(dialect, now)));
         usable.map(|kept| DataSession::of(&kept.cookie)).collect()
     }
 

@@ -41,12 +41,12 @@ pub(super) fn attach(
     dialect: Dialect,
     cookie: Option<&SessionCookie>,
 ) -> Attached {
-    if let Some(own) = request.get_meta().0.0.get(dialect.meta_key()) {
+    if let Some(own) = request.get_meta().0.0.get(dialect.key()) {
         let own = own.as_object().and_then(|fields| SessionCookie::from_fields(dialect, fields.clone()));
         return Attached::ByProgram(own);
     }
     if let Some(cookie) = cookie {
-        request.get_meta_mut().0.0.insert(dialect.meta_key().to_owned(), dialect.to_send(cookie));
+        request.get_meta_mut().0.0.insert(dialect.key().to_owned(), cookie.to_send(dialect));
     }
     Attached::ByUs
 }

@@ -89,7 +89,7 @@ impl SessionOptions {
             create: Create::default(),
             recreate: Recreate::default(),
             attach: Attach::default(),
-            prefer: Dialect::Sep,
+            prefer: Dialect::Draft,
             assume: None,
             label: None,
             data: None,

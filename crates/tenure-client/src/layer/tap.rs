@@ -125,7 +125,7 @@ mod tests {
             }
             assert_eq!(read, text.as_bytes(), "nothing is kept back");
             let offer = tap.seen().unwrap().choose(Dialect::Strawman).unwrap();
-            assert_eq!(offer.dialect, Dialect::Sep);
+            assert_eq!(offer.dialect, Dialect::Draft);
         }
     }
 

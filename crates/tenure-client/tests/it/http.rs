@@ -143,7 +143,7 @@ async fn a_session_outlives_the_connection() {
             .during(plain, async {
                 let client =
                     connect_http(&server.url, http.clone(), SessionOptions::new(jar.clone())).await.unwrap();
-                assert_eq!(client.sessions().dialect(), Some(Dialect::Sep));
+                assert_eq!(client.sessions().dialect(), Some(Dialect::Draft));
                 let seen = look(&client).await;
                 client.close().await.unwrap();
                 seen

@@ -1,16 +1,17 @@
-//! Advertises data sessions to clients without a session, unless the server behind keeps data sessions itself.
+//! Advertises data sessions to clients of both eras, unless the server behind keeps data sessions itself.
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 use serde_json::json;
-use tenure_protocol::json::object::{self, Object};
-use tenure_protocol::{RawJson, Reason, Reply};
+use tenure_protocol::json::{object, scan};
+use tenure_protocol::{Era, RawJson, Reason, Reply};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::id::Route;
 
 use crate::bridge::discovery;
-use crate::data::backend::DataShared;
-use crate::data::request_modern::EXTENSION;
+use crate::data::path::DataShared;
+
+pub(super) use tenure_protocol::data_session::extension::EXTENSION;
 
 /// Which servers keep data sessions themselves, by endpoint. A client need not send a discovery first, so the first
 /// request for which it matters sends one; every discovery that passes through updates the entry.
@@ -34,7 +35,7 @@ impl Servers {
     /// Updates the entry of an endpoint from the answer to a discovery.
     pub(super) fn learn(&self, route: &Route, reply: &Reply) -> Option<bool> {
         let own = match reply {
-            Ok(discovered) => advertises(object::text(discovered)),
+            Ok(discovered) => keeps_its_own(Era::Modern, discovered),
             Err(error) if error.code() == i64::from(Reason::MethodNotFound.code()) => false,
             Err(_) => return None,
         };
@@ -43,36 +44,41 @@ impl Servers {
     }
 }
 
-/// Whether a server declares that it keeps data sessions itself.
-fn advertises(discovered: &str) -> bool {
-    let member = |text: &str, name: &str| Object::read(text)?.get(name).map(str::to_owned);
-    let extensions = member(discovered, "capabilities").and_then(|it| member(&it, "extensions"));
-    extensions.and_then(|it| member(&it, EXTENSION)).is_some_and(|value| value != "null")
-}
-
-impl DataShared {
-    /// The discovery result with our capability added; unchanged if it cannot be read.
-    pub(super) fn advertise(&self, discovered: RawJson) -> RawJson {
-        let offered = json!({ "features": self.policy.features, "required": self.demand() }).to_string();
-        let with = |discovered: &RawJson| {
-            let mut result = Object::read(object::text(discovered))?;
-            let mut capabilities = Object::read(there(&result, "capabilities"))?;
-            let mut extensions = Object::read(there(&capabilities, "extensions"))?;
-            extensions.set(EXTENSION, offered);
-            let extensions = extensions.write().into_owned();
-            capabilities.set("extensions", extensions);
-            if !self.kinds.is_empty() && there(&capabilities, "tools") == "{}" {
-                capabilities.set("tools", "{}");
-            }
-            let capabilities = capabilities.write().into_owned();
-            result.set("capabilities", capabilities);
-            Some(RawJson::trusted(result.write().into_owned()))
-        };
-        with(&discovered).unwrap_or(discovered)
+/// Where servers declare data sessions in their capabilities.
+fn places(era: Era) -> &'static [&'static [&'static str]] {
+    match era {
+        Era::Legacy => &[&["capabilities", "experimental", "session"], &["capabilities", "sessions"]],
+        Era::Modern => &[&["capabilities", "extensions", EXTENSION]],
     }
 }
 
-/// A member that is an object; an absent or null member counts as `{}`.
-fn there<'a>(object: &Object<'a>, name: &str) -> &'a str {
-    object.get(name).filter(|value| *value != "null").unwrap_or("{}")
+/// Whether a server declares that it keeps data sessions itself, in its answer to `initialize` or to a discovery.
+pub(super) fn keeps_its_own(era: Era, result: &RawJson) -> bool {
+    let declares =
+        |place: &&[&str]| scan::at(object::text(result), place).is_some_and(|value| value != "null");
+    places(era).iter().any(declares)
+}
+
+impl DataShared {
+    /// The answer to `initialize` or to a discovery with our capabilities added; unchanged if it cannot be read.
+    pub(super) fn advertise(&self, era: Era, result: RawJson) -> RawJson {
+        const TOOLS: [&str; 2] = ["capabilities", "tools"];
+        let mut offered = json!({ "features": self.policy.features, "required": self.demand() });
+        if let (Era::Legacy, Some(version)) = (era, self.policy.version) {
+            offered["version"] = version.into();
+        }
+        // The first place says what is offered; the draft's capability has no members.
+        let offered = [offered.to_string(), "{}".to_owned()];
+        let with = |text: &str| {
+            let mut text = text.to_owned();
+            for (place, offered) in places(era).iter().zip(&offered) {
+                text = object::set_at(&text, place, offered)?.into_owned();
+            }
+            if !self.kinds.is_empty() && scan::at(&text, &TOOLS).is_none_or(|tools| tools == "null") {
+                text = object::set_at(&text, &TOOLS, "{}")?.into_owned();
+            }
+            Some(RawJson::trusted(text))
+        };
+        with(object::text(&result)).unwrap_or(result)
+    }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tenure_protocol::RpcError;
+use tenure_protocol::{Era, RpcError};
 use tenure_session::id::{Principal, SessionKey};
 use tenure_session::state::{StateCache, StateId};
 
@@ -60,7 +60,7 @@ impl LastCookie {
         if known.is_some() {
             return Some(Ok(known));
         }
-        let cookies = data_request.cookies()?;
+        let cookies = data_request.cookies(Era::Legacy)?;
         let only = cookies.only();
         let known = self.same(owner, |last| only == Some((last.known.cookie.dialect, &*last.cookie)));
         if known.is_some() {

@@ -1,4 +1,4 @@
-//! The dialects of data sessions: their names, shapes and error codes. Only this file decides them.
+//! Answers and errors in the dialects of data sessions. Their names are those of [`tenure_protocol::data_session`].
 //!
 //! Released clients speak two of them in sessions.
 //! The strawman came first: `session/create`, cookies under `mcp/session` that come back with every result, one
@@ -15,196 +15,108 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use serde_json::value::RawValue;
-use tenure_protocol::data_session::{draft, extension, strawman};
+use tenure_protocol::data_session::{DRAFT_NOT_FOUND, Dialect};
 use tenure_protocol::{Error, RawJson, Reason, RpcError};
 use tenure_session::state::{Date, Lost, State};
 
+use crate::data::handle_kinds::KindOfState;
 use crate::data::policy::Policy;
-
-/// A protocol for data sessions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Dialect {
-    /// `session/create`, `mcp/session`.
-    Strawman,
-    /// `sessions/create`, `io.modelcontextprotocol/session`.
-    Draft,
-    /// `dev.tenure/session/create`, `dev.tenure/session`.
-    Own,
-}
-
-/// An operation on data sessions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verb {
-    Create,
-    Resume,
-    Delete,
-    List,
-    Recover,
-    Fork,
-}
-
-impl Verb {
-    /// Its name among the features, and the last word of its method.
-    pub(super) const fn feature(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Resume => "resume",
-            Self::Delete => "delete",
-            Self::List => "list",
-            Self::Recover => "recover",
-            Self::Fork => "fork",
-        }
-    }
-}
-
-/// The draft's code for a session that was not found. The other codes are configurable, because released clients act on
-/// different ones.
-const DRAFT_NOT_FOUND: i32 = -32043;
 
 /// The text in a cookie in front of the carried state.
 const BEFORE_CARRIED: &str = r#"","state":""#;
 
 const SENTENCE_REQUIRED: &str = "Session required. Call session/create or session/resume first.";
 const SENTENCE_REQUIRED_DRAFT: &str = "Session required. Send sessions/create first.";
-const SENTENCE_REQUIRED_OWN: &str = "Session required. Send dev.tenure/session/create first.";
+const SENTENCE_REQUIRED_EXTENSION: &str = "Session required. Send dev.tenure/session/create first.";
 
-/// The prefix of the methods of our own dialect.
-const OWN_METHODS: &str = "dev.tenure/session/";
+/// The cookie of a state, as its client echoes it, in parts: every answer writes them directly into its buffer.
+/// Ids, dates and sealed states need no JSON escapes.
+pub(super) fn cookie<'a>(
+    dialect: Dialect,
+    id: &'a str,
+    expiry: Option<&'a Date>,
+    carried: Option<&'a str>,
+) -> [&'a str; 7] {
+    let (before_id, before_expiry) = match dialect {
+        Dialect::Strawman => (r#"{"id":""#, r#"","expiry":""#),
+        Dialect::Draft | Dialect::Extension => (r#"{"sessionId":""#, r#"","expiresAt":""#),
+    };
+    let [before_expiry, expiry] = expiry.map_or([""; 2], |expiry| [before_expiry, expiry.as_str()]);
+    let [before_carried, carried] = carried.map_or([""; 2], |carried| [BEFORE_CARRIED, carried]);
+    [before_id, id, before_expiry, expiry, before_carried, carried, "\"}"]
+}
 
-impl Dialect {
-    /// The operation that a method of our own dialect asks for.
-    pub(super) fn own_method(name: &str) -> Option<Verb> {
-        Some(match name.strip_prefix(OWN_METHODS)? {
-            "create" => Verb::Create,
-            "resume" => Verb::Resume,
-            "delete" => Verb::Delete,
-            "list" => Verb::List,
-            "recover" => Verb::Recover,
-            "fork" => Verb::Fork,
-            _ => return None,
-        })
-    }
+/// The sealed state for the client to carry in its cookie, if it fits.
+pub(super) fn carried(dialect: Dialect, id: &str, state: &State, policy: &Policy) -> Option<String> {
+    let seal = policy.seal.as_ref()?;
+    let expiry = state.expiry().map(Date::of);
+    let cookie = cookie(dialect, id, expiry.as_ref(), Some(""));
+    let taken: usize = cookie.iter().map(|part| part.len()).sum();
+    state.carried(seal.as_ref(), policy.max_cookie_bytes.saturating_sub(taken))
+}
 
-    /// The operation that a method asks for, and which of the two session dialects it is of.
-    pub(super) fn of_method(name: &str) -> Option<(Self, Verb)> {
-        let verb = match name {
-            "session/create" => Verb::Create,
-            "session/resume" => Verb::Resume,
-            "session/delete" => Verb::Delete,
-            "session/list" => Verb::List,
-            "session/recover" => Verb::Recover,
-            "session/fork" => Verb::Fork,
-            "sessions/create" => return Some((Self::Draft, Verb::Create)),
-            "sessions/delete" => return Some((Self::Draft, Verb::Delete)),
-            _ => return None,
-        };
-        Some((Self::Strawman, verb))
-    }
-
-    /// The key of the cookie in `_meta`.
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Self::Strawman => strawman::KEY,
-            Self::Draft => draft::KEY,
-            Self::Own => extension::KEY,
+/// The error when a request needs a data session and names none.
+pub(super) fn required(dialect: Dialect, policy: &Policy, hint: Option<&str>) -> RpcError {
+    let (code, reason, sentence) = match dialect {
+        Dialect::Strawman => (policy.strawman_code, Reason::SessionRequired, SENTENCE_REQUIRED),
+        Dialect::Draft => (policy.draft_required_code, Reason::SessionRequired, SENTENCE_REQUIRED_DRAFT),
+        Dialect::Extension => {
+            (Reason::StateRequired.code(), Reason::StateRequired, SENTENCE_REQUIRED_EXTENSION)
         }
-    }
+    };
+    let sentence = hint.map_or_else(|| sentence.to_owned(), |hint| format!("{sentence} {hint}"));
+    RpcError::with_data(code, &sentence, &json!({ "reason": reason.as_str() }))
+}
 
-    /// The names of the id and the expiry.
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Strawman => ("id", "expiry"),
-            Self::Draft | Self::Own => ("sessionId", "expiresAt"),
-        }
-    }
+/// The error when the data session that a request names does not exist.
+pub(super) fn lost(dialect: Dialect, policy: &Policy, id: &str, lost: Lost) -> RpcError {
+    let (code, reason) = match dialect {
+        Dialect::Strawman => (policy.strawman_code, lost.reason()),
+        Dialect::Draft => (DRAFT_NOT_FOUND, lost.reason()),
+        Dialect::Extension => (Reason::StateNotFound.code(), own_reason(lost)),
+    };
+    let why = match lost {
+        Lost::NotFound => "Session not found.",
+        Lost::Expired => "Session not found: it has expired.",
+        Lost::Deleted => "Session not found: it was deleted.",
+        Lost::Revoked => "Session not found: it was revoked.",
+    };
+    let again = match dialect {
+        Dialect::Strawman => "Session required: send session/create to begin another.",
+        Dialect::Draft => "Send sessions/create to begin another.",
+        Dialect::Extension => "Send dev.tenure/session/create to begin another.",
+    };
+    let data = json!({ "reason": reason.as_str(), "sessionId": id });
+    RpcError::with_data(code, &format!("{why} {again}"), &data)
+}
 
-    /// The cookie of a state, as its client echoes it, in parts: every answer writes them directly into its buffer.
-    /// Ids, dates and sealed states need no JSON escapes.
-    pub(super) fn cookie<'a>(
-        self,
-        id: &'a str,
-        expiry: Option<&'a Date>,
-        carried: Option<&'a str>,
-    ) -> [&'a str; 7] {
-        let (before_id, before_expiry) = match self {
-            Self::Strawman => (r#"{"id":""#, r#"","expiry":""#),
-            Self::Draft | Self::Own => (r#"{"sessionId":""#, r#"","expiresAt":""#),
-        };
-        let [before_expiry, expiry] = expiry.map_or([""; 2], |expiry| [before_expiry, expiry.as_str()]);
-        let [before_carried, carried] = carried.map_or([""; 2], |carried| [BEFORE_CARRIED, carried]);
-        [before_id, id, before_expiry, expiry, before_carried, carried, "\"}"]
+/// The result of `create`, `resume`, `recover` and `fork`.
+pub(super) fn session(dialect: Dialect, state: &State, policy: &Policy, recovered: Option<bool>) -> RawJson {
+    let (id, expiry) = (state.id().cookie(), state.expiry().map(Date::of));
+    let carried = carried(dialect, &id, state, policy);
+    let cookie = cookie(dialect, &id, expiry.as_ref(), carried.as_deref()).concat();
+    let about = state.about();
+    match dialect {
+        Dialect::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),
+        Dialect::Strawman | Dialect::Extension => RawJson::of(&Body {
+            shown: Shown {
+                dialect,
+                id: &id,
+                expiry: expiry.map(|date| date.as_str().to_owned()),
+                data: about.data.as_deref(),
+            },
+            recovered,
+            meta: BTreeMap::from([(dialect.key(), raw(&cookie))]),
+        }),
     }
+}
 
-    /// The sealed state for the client to carry in its cookie, if it fits.
-    pub(super) fn carried(self, id: &str, state: &State, policy: &Policy) -> Option<String> {
-        let seal = policy.seal.as_ref()?;
-        let expiry = state.expiry().map(Date::of);
-        let cookie = self.cookie(id, expiry.as_ref(), Some(""));
-        let taken: usize = cookie.iter().map(|part| part.len()).sum();
-        state.carried(seal.as_ref(), policy.max_cookie_bytes.saturating_sub(taken))
-    }
-
-    /// The error when a request needs a data session and names none.
-    pub(super) fn required(self, policy: &Policy, hint: Option<&str>) -> RpcError {
-        let (code, reason, sentence) = match self {
-            Self::Strawman => (policy.strawman_code, Reason::SessionRequired, SENTENCE_REQUIRED),
-            Self::Draft => (policy.draft_required_code, Reason::SessionRequired, SENTENCE_REQUIRED_DRAFT),
-            Self::Own => (Reason::StateRequired.code(), Reason::StateRequired, SENTENCE_REQUIRED_OWN),
-        };
-        let sentence = hint.map_or_else(|| sentence.to_owned(), |hint| format!("{sentence} {hint}"));
-        RpcError::with_data(code, &sentence, &json!({ "reason": reason.as_str() }))
-    }
-
-    /// The error when the data session that a request names does not exist.
-    pub(super) fn lost(self, policy: &Policy, id: &str, lost: Lost) -> RpcError {
-        let (code, reason) = match self {
-            Self::Strawman => (policy.strawman_code, lost.reason()),
-            Self::Draft => (DRAFT_NOT_FOUND, lost.reason()),
-            Self::Own => (Reason::StateNotFound.code(), own_reason(lost)),
-        };
-        let why = match lost {
-            Lost::NotFound => "Session not found.",
-            Lost::Expired => "Session not found: it has expired.",
-            Lost::Deleted => "Session not found: it was deleted.",
-            Lost::Revoked => "Session not found: it was revoked.",
-        };
-        let again = match self {
-            Self::Strawman => "Session required: send session/create to begin another.",
-            Self::Draft => "Send sessions/create to begin another.",
-            Self::Own => "Send dev.tenure/session/create to begin another.",
-        };
-        let data = json!({ "reason": reason.as_str(), "sessionId": id });
-        RpcError::with_data(code, &format!("{why} {again}"), &data)
-    }
-
-    /// The result of `create`, `resume`, `recover` and `fork`.
-    pub(super) fn session(self, state: &State, policy: &Policy, recovered: Option<bool>) -> RawJson {
-        let (id, expiry) = (state.id().cookie(), state.expiry().map(Date::of));
-        let carried = self.carried(&id, state, policy);
-        let cookie = self.cookie(&id, expiry.as_ref(), carried.as_deref()).concat();
-        let about = state.about();
-        match self {
-            Self::Draft => RawJson::trusted(format!(r#"{{"session":{cookie}}}"#)),
-            Self::Strawman | Self::Own => RawJson::of(&Body {
-                shown: Shown {
-                    dialect: self,
-                    id: &id,
-                    expiry: expiry.map(|date| date.as_str().to_owned()),
-                    data: about.data.as_deref(),
-                },
-                recovered,
-                meta: BTreeMap::from([(self.key(), raw(&cookie))]),
-            }),
-        }
-    }
-
-    /// The result of `delete`.
-    pub(super) fn deleted(self) -> RawJson {
-        match self {
-            Self::Strawman => RawJson::trusted(r#"{"deleted":true,"_meta":{"mcp/session":null}}"#),
-            Self::Draft => RawJson::EMPTY_OBJECT,
-            Self::Own => RawJson::trusted(r#"{"deleted":true,"_meta":{"dev.tenure/session":null}}"#),
-        }
+/// The result of `delete`.
+pub(super) fn deleted(dialect: Dialect) -> RawJson {
+    match dialect {
+        Dialect::Strawman => RawJson::trusted(r#"{"deleted":true,"_meta":{"mcp/session":null}}"#),
+        Dialect::Draft => RawJson::EMPTY_OBJECT,
+        Dialect::Extension => RawJson::trusted(r#"{"deleted":true,"_meta":{"dev.tenure/session":null}}"#),
     }
 }
 
@@ -229,7 +141,7 @@ pub(super) struct Shown<'a> {
 
 impl Serialize for Shown<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (id, expiry) = self.dialect.names();
+        let (id, expiry) = (self.dialect.id_field(), self.dialect.expiry_field());
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry(id, self.id)?;
         if let Some(at) = &self.expiry {
@@ -254,6 +166,29 @@ struct Body<'a> {
 
 fn raw(json: &str) -> &RawValue {
     serde_json::from_str(json).expect("the cookie was just written as JSON")
+}
+
+/// The error for params that servers may read differently.
+pub(super) fn unreadable() -> RpcError {
+    invalid("the params make no sense")
+}
+
+/// How a model gets a state of this kind.
+pub(super) fn hint(kind: &KindOfState) -> String {
+    format!("Or call {} and pass its {}.", kind.create_tool(), kind.argument())
+}
+
+/// The text for the model of a client that does not know data sessions, when a tool needs a state of this kind.
+pub(super) fn advice(dialect: Dialect, kind: &KindOfState) -> String {
+    match dialect {
+        Dialect::Strawman | Dialect::Draft => format!("{SENTENCE_REQUIRED} {}", hint(kind)),
+        Dialect::Extension => {
+            let (name, create, argument) = (kind.kind().as_str(), kind.create_tool(), kind.argument());
+            format!(
+                "This tool works on a {name}. Call {create} first, and pass the {argument} that it returns."
+            )
+        }
+    }
 }
 
 /// The error for invalid params.

@@ -8,14 +8,14 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use tenure_protocol::json::{object, scan};
 use tenure_protocol::{RawJson, RpcError};
 use tenure_session::call::Caller;
 use tenure_session::id::Principal;
 use tenure_session::state::{About, Fault, Lost, NewState, State, StateId, date};
 
-use crate::data::backend::DataShared;
 use crate::data::handle_kinds::KindOfState;
-use crate::data::{scan, splice};
+use crate::data::path::DataShared;
 
 /// How many states are listed at most; a model has no use for more.
 const MAX_LISTED: usize = 100;
@@ -263,7 +263,8 @@ impl DataShared {
                 }
             }
         }
-        splice::set(text, &["tools"], &format!("[{}]", tools.join(","))).map(RawJson::trusted)
+        let tools = format!("[{}]", tools.join(","));
+        Some(RawJson::trusted(object::set_at(text, &["tools"], &tools)?.into_owned()))
     }
 }
 
@@ -273,17 +274,15 @@ impl DataShared {
         if !self.needs(name) {
             return None;
         }
-        let mut tool = splice::set(tool, &["_meta", "sessionRequired"], "true")?;
-        if let Some(kind) = self.kind_of(name) {
-            let (argument, schema) = (kind.argument(), kind.argument_schema().to_string());
-            let properties = ["inputSchema", "properties"];
-            let there = properties.iter().try_fold(&*tool, |at, name| scan::member(at, name));
-            // The server's own description of the argument stays.
-            if there.and_then(|properties| scan::member(properties, argument)).is_none() {
-                tool = splice::set(&tool, &["inputSchema", "properties", argument], &schema)?;
-            }
+        let tool = object::set_at(tool, &["_meta", "sessionRequired"], "true")?;
+        let argument = self
+            .kind_of(name)
+            .map(|kind| (["inputSchema", "properties", kind.argument()], kind.argument_schema().to_string()));
+        // The server's own description of the argument stays.
+        match argument.filter(|(place, _)| scan::at(&tool, place).is_none()) {
+            Some((place, schema)) => Some(object::set_at(&tool, &place, &schema)?.into_owned()),
+            None => Some(tool.into_owned()),
         }
-        Some(tool)
     }
 }
 

@@ -3,15 +3,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tenure_protocol::{RawJson, Reason, Reply, Request, RpcError};
+use tenure_protocol::data_session::{Dialect, Verb};
+use tenure_protocol::{Era, RawJson, Reason, Reply, Request, RpcError};
 use tenure_session::call::Caller;
 use tenure_session::id::{Principal, SessionKey};
 use tenure_session::state::{About, Fault, NewState, StateId, date};
 
-use crate::data::backend::DataShared;
 use crate::data::cookie_cache::KnownCookie;
 use crate::data::cookie_out::CookieEcho;
-use crate::data::dialect::{Dialect, Shown, Verb, invalid};
+use crate::data::dialect::{self, Shown, invalid, unreadable};
+use crate::data::path::DataShared;
 use crate::data::policy::Policy;
 use crate::data::request::DataRequest;
 
@@ -19,21 +20,42 @@ use crate::data::request::DataRequest;
 const PAGE: usize = 100;
 
 #[derive(Deserialize, Default)]
-pub(super) struct DataSessionParams {
+struct DataSessionParams {
     #[serde(default)]
-    pub(super) id: Option<String>,
+    id: Option<String>,
     #[serde(default)]
-    pub(super) cursor: Option<String>,
+    cursor: Option<String>,
     #[serde(default)]
-    pub(super) hints: DataSessionHints,
+    hints: DataSessionHints,
 }
 
 #[derive(Deserialize, Default)]
-pub(super) struct DataSessionHints {
+struct DataSessionHints {
     #[serde(default)]
     label: Option<String>,
     #[serde(default)]
     data: Option<Box<RawValue>>,
+}
+
+/// The params of a method of the layer.
+fn params(era: Era, request: &Request) -> Result<DataSessionParams, RpcError> {
+    #[derive(Deserialize)]
+    struct ModernMethodParams {
+        #[serde(rename = "sessionId", default)]
+        id: Option<String>,
+        #[serde(default)]
+        cursor: Option<String>,
+        #[serde(default)]
+        hints: DataSessionHints,
+    }
+    let Some(params) = &request.params else { return Ok(DataSessionParams::default()) };
+    let read = match era {
+        Era::Legacy => params.read::<DataSessionParams>(),
+        Era::Modern => params
+            .read::<ModernMethodParams>()
+            .map(|ModernMethodParams { id, cursor, hints }| DataSessionParams { id, cursor, hints }),
+    };
+    read.map_err(|error| invalid(format!("{}: {error}", request.method)))
 }
 
 impl DataShared {
@@ -45,12 +67,9 @@ impl DataShared {
         request: &Request,
         caller: &Caller,
     ) -> Reply {
-        let read = request.params.as_ref().map(RawJson::read::<DataSessionParams>).transpose();
-        let params =
-            read.map_err(|error| invalid(format!("{}: {error}", request.method)))?.unwrap_or_default();
-        let cookies =
-            DataRequest::read(request.params.as_ref()).and_then(|data_request| data_request.cookies());
-        let cookies = cookies.ok_or_else(|| invalid("the params make no sense"))?;
+        let params = params(dialect.era(), request)?;
+        let read = DataRequest::read(request.params.as_ref());
+        let cookies = read.and_then(|read| read.cookies(dialect.era())).ok_or_else(unreadable)?;
         let cookie = cookies.read(self.policy.max_cookie_bytes)?;
         if let Some(cookie) = &cookie {
             // Restores the state that the cookie carries, if it must; `carry_out` reports a failure.
@@ -63,7 +82,7 @@ impl DataShared {
     }
 
     /// Carries out a method of the layer.
-    pub(super) async fn carry_out(
+    async fn carry_out(
         &self,
         dialect: Dialect,
         verb: Verb,
@@ -87,7 +106,8 @@ impl DataShared {
             }
             (_, _) => {
                 // Released clients name the session to delete by the cookie alone.
-                let id = params.id.or(cookie).ok_or_else(|| dialect.required(&self.policy, None))?;
+                let id =
+                    params.id.or(cookie).ok_or_else(|| dialect::required(dialect, &self.policy, None))?;
                 self.on_one(dialect, verb, &id, params.hints, caller).await
             }
         }
@@ -108,7 +128,7 @@ impl DataShared {
         };
         let made = self.states.create(&caller.principal, new).await;
         let state = made.map_err(|fault| fault.to_error().to_rpc())?;
-        Ok(dialect.session(&state, &self.policy, None))
+        Ok(dialect::session(dialect, &state, &self.policy, None))
     }
 
     async fn on_one(
@@ -126,20 +146,20 @@ impl DataShared {
             .map_err(refused)?;
         if verb == Verb::Recover {
             let (state, recovered) = self.states.recover(principal, name).await.map_err(refused)?;
-            return Ok(dialect.session(&state, &self.policy, Some(recovered)));
+            return Ok(dialect::session(dialect, &state, &self.policy, Some(recovered)));
         }
         let state = self.states.find(principal, name).await.map_err(refused)?;
         match verb {
             Verb::Delete => {
                 state.delete().await.map_err(refused)?;
-                Ok(dialect.deleted())
+                Ok(dialect::deleted(dialect))
             }
             Verb::Fork => {
                 let forked = state.fork_for(caller.peer(), hints.label).await;
                 let child = forked.map_err(|fault| fault.to_error().to_rpc())?;
-                Ok(dialect.session(&child, &self.policy, None))
+                Ok(dialect::session(dialect, &child, &self.policy, None))
             }
-            _ => Ok(dialect.session(&state, &self.policy, None)),
+            _ => Ok(dialect::session(dialect, &state, &self.policy, None)),
         }
     }
 
@@ -194,7 +214,7 @@ impl DataShared {
 /// The error when an operation on a data session fails.
 fn refused(dialect: Dialect, policy: &Policy, id: &str, fault: Fault) -> RpcError {
     match fault {
-        Fault::Lost(lost) => dialect.lost(policy, id, lost),
+        Fault::Lost(lost) => dialect::lost(dialect, policy, id, lost),
         fault => fault.to_error().to_rpc(),
     }
 }

@@ -5,16 +5,18 @@
 //! it in the [`CallContext`](tenure_session::call::CallContext). A backend that knows nothing of data sessions works
 //! too: the layer enforces the policy, and the cookie passes through in `_meta` unchanged.
 //!
-//! Released clients use two dialects, and the layer speaks both at once. Reading order: `dialect` (names, shapes and
-//! codes), `request` (reads a request's cookie and tool), `backend` (the path of a request through the layer),
-//! `resolve` (the state that it works on), `cookie_cache` and `cookie_out` (cookies in and out), `methods`
-//! (`session/create` and the like), `handle_kinds` and `handle_tools` (handles), `policy`, `splice` (JSON edits in
-//! place). Requests without a session use a third dialect: `request_modern` reads them, `responder` is their path, and
-//! `advertise` finds out whether the server behind keeps data sessions itself.
+//! Released clients use two dialects in sessions, and the layer speaks both at once; requests without a session use a
+//! third. Reading order: `dialect` (answers and errors in each of them), `request` (reads a request's cookie and tool),
+//! `path` (the path of a request through the layer, in both eras), `backend` and `responder` (its two adapters),
+//! `resolve` (the state that a call works on), `cookie_cache` and `cookie_out` (cookies in and out), `methods`
+//! (`session/create` and the like), `handle_kinds` and `handle_tools` (handles), `policy`, `advertise` (capabilities, and
+//! whether the server behind keeps data sessions itself).
 
 mod dialect;
 mod request;
+mod path;
 mod backend;
+mod responder;
 mod resolve;
 mod cookie_cache;
 mod cookie_out;
@@ -22,14 +24,8 @@ mod methods;
 mod handle_kinds;
 mod handle_tools;
 mod policy;
-mod request_modern;
-mod responder;
 mod advertise;
-mod splice;
-
-use tenure_protocol::json::scan;
 
 pub use backend::DataLayer;
-pub use dialect::Dialect;
 pub use handle_kinds::KindOfState;
 pub use policy::{FEATURES, Policy, Required};

@@ -5,9 +5,10 @@ use tenure_session::backend::Call;
 use tenure_session::id::Principal;
 use tenure_session::state::{Fault, Lost, State, StateId};
 
-use crate::data::backend::{DataShared, Use};
+use crate::data::dialect;
 use crate::data::handle_kinds::KindOfState;
 use crate::data::handle_tools;
+use crate::data::path::{DataShared, Use};
 use crate::data::request::{DataRequest, RequestCookie};
 
 /// The state for a tool call, or the answer in place of the call.
@@ -48,7 +49,7 @@ impl DataShared {
             Use::Any => None,
         };
         if let Some((cookie, lost)) = lost {
-            return Resolution::Answered(Err(cookie.dialect.lost(&self.policy, &cookie.id, lost)));
+            return Resolution::Answered(Err(dialect::lost(cookie.dialect, &self.policy, &cookie.id, lost)));
         }
         match (state, kind) {
             (None, _) => Resolution::Answered(without(kind)),

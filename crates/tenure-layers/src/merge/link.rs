@@ -14,9 +14,9 @@ use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
 
 use crate::merge::lists::ListKind;
+use crate::merge::names;
 use crate::merge::part::{MergePart, MergeShared, PATIENCE, late};
 use crate::merge::resources::Resources;
-use crate::merge::{names, rewrite};
 
 /// How many hashed names are remembered.
 const MAX_NAMES: usize = 4096;
@@ -80,12 +80,12 @@ impl Merged {
 
     /// Sends a request that names a tool or a prompt to its server.
     async fn by_name(&self, kind: ListKind, mut request: Request, context: &CallContext) -> Reply {
-        let named = request.params.as_ref().and_then(|params| Some((params, rewrite::name(params.bytes())?)));
-        let Some((params, (public, place))) = named else {
+        let named = request.params.as_ref().and_then(|params| Some((params, names::read(params.bytes())?)));
+        let Some((params, (public, written))) = named else {
             return Err(RpcError::of(Reason::InvalidParams, "The name is missing"));
         };
         let (part, name) = self.meant(kind, &public).await?;
-        request.params = Some(rewrite::renamed(params, &name, place));
+        request.params = Some(names::replaced(params.bytes(), written, &name));
         part.call(request, context).await
     }
 
@@ -125,11 +125,9 @@ impl Merged {
         let bad = || RpcError::of(Reason::InvalidParams, "The ref is missing");
         let params = request.params.clone().ok_or_else(bad)?;
         let read: CompletionParams<'_> = params.read().map_err(|_| bad())?;
-        if let Some((public, place)) = rewrite::name(read.reference.get().as_bytes()) {
+        if let Some((public, written)) = names::read(read.reference.get().as_bytes()) {
             let (part, name) = self.meant(ListKind::Prompts, &public).await?;
-            let front = rewrite::place(params.bytes(), read.reference).start;
-            let place = front + place.start..front + place.end;
-            request.params = Some(rewrite::renamed(&params, &name, place));
+            request.params = Some(names::replaced(params.bytes(), written, &name));
             return part.call(request, context).await;
         }
         let reference: Reference = serde_json::from_str(read.reference.get()).map_err(|_| bad())?;

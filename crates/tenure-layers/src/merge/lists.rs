@@ -13,12 +13,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tenure_protocol::json::splice;
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 use tenure_session::call::CallContext;
 
 use crate::merge::link::Merged;
+use crate::merge::names;
 use crate::merge::part::{MergePart, PATIENCE, late};
-use crate::merge::{names, rewrite};
 
 /// How many pages of a list are read to find something in it.
 const MAX_PAGES: usize = 100;
@@ -217,12 +218,12 @@ impl Merged {
 
     /// A tool or prompt under the name that clients see.
     fn renamed(&self, kind: ListKind, part: &Arc<MergePart>, item: &[u8]) -> Option<RawJson> {
-        let (name, place) = rewrite::name(item)?;
+        let (name, written) = names::read(item)?;
         let public = names::public(&part.member.prefix, &name, &self.prefixes());
-        if !public.ends_with(&name) {
+        if !public.ends_with(&*name) {
             self.remember(kind, part, &public, &name);
         }
-        Some(RawJson::trusted(rewrite::replace(item, place, rewrite::quoted(&public).as_bytes())))
+        Some(names::replaced(item, written, &public))
     }
 }
 
@@ -253,8 +254,8 @@ fn with_cursor(params: Option<&RawJson>, cursor: Option<&RawValue>) -> Option<Ra
     let (Some(cursor), Ok(read)) = (cursor, params.read::<CursorParams<'_>>()) else {
         return Some(params.clone());
     };
-    let place = rewrite::place(params.bytes(), read.cursor);
-    Some(RawJson::trusted(rewrite::replace(params.bytes(), place, cursor.get().as_bytes())))
+    let place = splice::place(params.bytes(), read.cursor.get().as_bytes());
+    Some(splice::replace(params.bytes(), &[(place, cursor.get())]))
 }
 
 fn write(kind: ListKind, items: &[RawJson], next: &Cursors, missing: &[&str]) -> RawJson {

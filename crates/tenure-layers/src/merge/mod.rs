@@ -11,7 +11,6 @@ mod handshake;
 mod lists;
 mod resources;
 mod names;
-mod rewrite;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -6,6 +6,9 @@
 
 use std::borrow::Cow;
 
+use tenure_protocol::RawJson;
+use tenure_protocol::json::{members, object, scan, splice};
+
 /// The separator between the prefix and the name.
 pub(super) const BETWEEN: &str = "__";
 
@@ -61,6 +64,17 @@ pub(super) fn split<'a>(name: &'a str, prefixes: &[&str]) -> (&'a str, &'a str) 
     }
 }
 
+/// The name of a tool or prompt, and the text of its value; `None` if there is not exactly one.
+pub(super) fn read(object: &[u8]) -> Option<(Cow<'_, str>, &str)> {
+    let written = members::find(object, "name").value()?.get();
+    Some((scan::unquoted(written)?, written))
+}
+
+/// The text with another name in place of a value that was found in it.
+pub(super) fn replaced(text: &[u8], written: &str, name: &str) -> RawJson {
+    splice::replace(text, &[(splice::place(text, written.as_bytes()), object::quoted(name))])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +97,20 @@ mod tests {
         ];
         for (prefix, name, expected) in table {
             assert_eq!(public(prefix, name, &PREFIXES), expected, "{prefix} {name}");
+        }
+    }
+
+    #[test]
+    fn only_the_name_is_changed() {
+        let params = br#"{ "_meta":{"name":1e2}, "n\u0061me" : "a\u002fb" ,"arguments":{"name":"x"} }"#;
+        let (found, written) = read(params).unwrap();
+        assert_eq!(found, "a/b");
+        assert_eq!(
+            replaced(params, written, "c\"d").bytes(),
+            &br#"{ "_meta":{"name":1e2}, "n\u0061me" : "c\"d" ,"arguments":{"name":"x"} }"#[..]
+        );
+        for none in ["{}", r#"{"name":1}"#, "[]", r#"{"name":null}"#, r#"{"name":"a","n\u0061me":"a"}"#] {
+            assert!(read(none.as_bytes()).is_none(), "{none}");
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
@@ -31,6 +32,9 @@ const MAX_LOST: u32 = 3;
 
 /// How long one server may delay a request that concerns all.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many settings a server that is back gets at once.
+const AT_ONCE: usize = 16;
 
 /// How long after a list was read whole it is not read again.
 const READ_AGAIN: Duration = Duration::from_secs(30);
@@ -235,8 +239,8 @@ impl MergePart {
         self.shared.level.lock().clone().filter(|_| self.has("logging"))
     }
 
-    /// Sends `initialized`, the log level and the subscriptions on a new link, once the client is ready. Returns the
-    /// log level that it sent.
+    /// Sends `initialized`, the log level and the subscriptions on a new link, once the client is ready: a few at a time,
+    /// all within one time limit, because the client's request waits. Returns the log level that it sent.
     async fn greet(&self, link: &Arc<dyn Link>, handshake: &MemberHandshake) -> Option<RawJson> {
         let subscriptions = self.state.lock().subscriptions.clone();
         let level = self.shared.level.lock().clone().filter(|_| handshake.has("logging"));
@@ -245,32 +249,46 @@ impl MergePart {
         }
         link.notify(Notification { method: Method::Initialized, params: None });
         self.state.lock().is_told = true;
-        let mut asked = Vec::new();
-        asked.extend(level.clone().map(|level| (Method::LoggingSetLevel, level)));
-        for uri in subscriptions {
-            asked.push((Method::ResourcesSubscribe, RawJson::of(&serde_json::json!({ "uri": uri }))));
-        }
-        for (method, params) in asked {
-            if let Err(error) = self.inquire(link, &method, Some(params)).await {
-                let backend = &self.member.name;
-                tracing::warn!(backend, %method, %error, "the new server refused a setting of the old one");
-            }
-        }
-        if handshake.has("resources") {
-            self.offer_unplaced(link).await;
+        let unplaced = match handshake.has("resources") {
+            true => self.shared.unplaced.lock().clone(),
+            false => BTreeSet::new(),
+        };
+        let mut settings: Vec<_> =
+            level.iter().map(|level| self.restore_level(link, level).boxed()).collect();
+        settings.extend(subscriptions.iter().map(|uri| self.restore_subscription(link, uri).boxed()));
+        settings.extend(unplaced.iter().map(|uri| self.offer(link, uri).boxed()));
+        let all = stream::iter(settings).for_each_concurrent(AT_ONCE, |setting| setting);
+        if tokio::time::timeout(self.patience(), all).await.is_err() {
+            tracing::warn!(backend = &self.member.name, "the new server did not take all settings in time");
         }
         level
     }
 
-    /// Subscribes to the URIs that the client watches and no other server has accepted.
-    async fn offer_unplaced(&self, link: &Arc<dyn Link>) {
-        let unplaced = self.shared.unplaced.lock().clone();
-        for uri in unplaced {
-            let params = RawJson::of(&serde_json::json!({ "uri": uri }));
-            if self.inquire(link, &Method::ResourcesSubscribe, Some(params)).await.is_ok() {
-                self.watches(&uri, true);
-            }
+    async fn restore_level(&self, link: &Arc<dyn Link>, level: &RawJson) {
+        self.restore(link, &Method::LoggingSetLevel, level.clone()).await;
+    }
+
+    async fn restore_subscription(&self, link: &Arc<dyn Link>, uri: &str) {
+        self.restore(link, &Method::ResourcesSubscribe, of_resource(uri)).await;
+    }
+
+    async fn restore(&self, link: &Arc<dyn Link>, method: &Method, params: RawJson) {
+        if let Err(error) = self.inquire(link, method, Some(params)).await {
+            let backend = &self.member.name;
+            tracing::warn!(backend, %method, %error, "the new server refused a setting of the old one");
         }
+    }
+
+    /// Subscribes to a URI that the client watches and no other server has accepted.
+    async fn offer(&self, link: &Arc<dyn Link>, uri: &str) {
+        if self.inquire(link, &Method::ResourcesSubscribe, Some(of_resource(uri))).await.is_ok() {
+            self.watches(uri, true);
+        }
+    }
+
+    /// How long the server may take to answer requests of our own.
+    fn patience(&self) -> Duration {
+        self.shared.open_timeout.min(PATIENCE)
     }
 
     /// Sends `initialized` to the server, if the client is ready and the server was not told yet.
@@ -394,9 +412,7 @@ impl MergePart {
         let request = Request { id: RequestId::from_text("tenure-merge"), method: method.clone(), params };
         let context = self.shared.outlet.inquiry(&request).map_err(|error| error.to_rpc())?;
         let call = link.call(Call { request, context });
-        tokio::time::timeout(self.shared.open_timeout.min(PATIENCE), call)
-            .await
-            .unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(self.patience(), call).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Remembers whether the client watches a URI at this server, for the server that replaces it.
@@ -427,6 +443,10 @@ impl MergePart {
             link.close().await;
         }
     }
+}
+
+fn of_resource(uri: &str) -> RawJson {
+    RawJson::of(&serde_json::json!({ "uri": uri }))
 }
 
 pub(super) fn late() -> RpcError {

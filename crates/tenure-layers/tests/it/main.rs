@@ -1,4 +1,5 @@
-//! The layers over fake servers: both bridges, with real runtimes in front of them.
+//! The layers over fake servers: both bridges and merged servers, with real runtimes in front of them.
 
 mod bridge;
+mod merge;
 mod over_exchanges;

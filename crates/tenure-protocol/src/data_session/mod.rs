@@ -7,6 +7,7 @@
 //! `docs/data-sessions.schema.json`.
 
 mod define;
+mod dialect;
 pub mod draft;
 pub mod extension;
 #[cfg(feature = "schema")]
@@ -19,6 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use define::{dialect, method, model};
+pub use dialect::{DRAFT_NOT_FOUND, DRAFT_REQUIRED, Dialect, STRAWMAN_REFUSED, Verb};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 

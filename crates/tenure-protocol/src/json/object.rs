@@ -10,14 +10,16 @@ use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::json::{RawJson, scan};
+use crate::json::{RawJson, scan, splice};
+
+pub use crate::json::scan::unquoted;
 
 /// An object: its members in their order, values not parsed, and the changes to write.
 #[derive(Debug)]
 pub struct Object<'a> {
     text: &'a str,
     members: Vec<ObjectMember<'a>>,
-    added: Vec<(&'static str, Cow<'a, str>)>,
+    added: Vec<(&'a str, Cow<'a, str>)>,
     changed: bool,
 }
 
@@ -72,7 +74,7 @@ impl<'a> Object<'a> {
     }
 
     /// Sets a member: in its old position, or else at the end.
-    pub fn set(&mut self, name: &'static str, value: impl Into<Cow<'a, str>>) {
+    pub fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         self.added.retain(|(added, _)| *added != name);
         self.remove(name);
@@ -85,7 +87,7 @@ impl<'a> Object<'a> {
 
     /// Changes a member that is an object, and removes it if the change left it empty. A member that is absent or not
     /// an object is not changed.
-    pub fn within(&mut self, name: &'static str, change: impl FnOnce(&mut Object<'a>)) {
+    pub fn within(&mut self, name: &'a str, change: impl FnOnce(&mut Object<'a>)) {
         let Some(mut inner) = self.get(name).and_then(Object::read) else {
             return;
         };
@@ -130,6 +132,19 @@ impl<'a> Object<'a> {
     }
 }
 
+/// The object with the member at `path` set. Objects on the path that are absent or null are made. `None` if a value on
+/// the path is not an object.
+pub fn set_at<'a>(text: &'a str, path: &[&'a str], value: &'a str) -> Option<Cow<'a, str>> {
+    let (name, rest) = path.split_first()?;
+    let mut object = Object::read(text)?;
+    let value = match rest {
+        [] => value.into(),
+        rest => set_at(object.get(name).filter(|value| *value != "null").unwrap_or("{}"), rest, value)?,
+    };
+    object.set(name, value);
+    Some(object.write())
+}
+
 /// Changes the elements of an array; `None` keeps an element. A text that is not an array is returned unchanged.
 pub fn each<'a>(text: &'a str, mut change: impl FnMut(&'a str) -> Option<String>) -> Cow<'a, str> {
     let Some(elements) = elements(text) else {
@@ -160,7 +175,7 @@ struct Span<'a> {
     edit: MemberEdit<'a>,
 }
 
-fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: &[(&'static str, Cow<'_, str>)]) -> String {
+fn rewrite(text: &str, open: char, spans: Vec<Span<'_>>, added: &[(&str, Cow<'_, str>)]) -> String {
     let opened = text.find(open).map_or(0, |at| at + 1);
     let head = spans.first().map_or(opened, |span| span.start);
     let tail = spans.last().map_or(opened, |span| span.end);
@@ -234,11 +249,6 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// The content of a JSON string; `None` if the text is not a JSON string.
-pub fn unquoted(text: &str) -> Option<Cow<'_, str>> {
-    serde_json::from_str(text).ok().map(|UnquotedText(name)| name)
-}
-
 /// Whether a value is an object.
 pub fn is_object(text: &str) -> bool {
     text.trim_ascii_start().starts_with('{')
@@ -250,14 +260,10 @@ pub fn nothing<'a>() -> Object<'a> {
 }
 
 fn offset(text: &str, part: &str) -> usize {
-    part.as_ptr() as usize - text.as_ptr() as usize
+    splice::place(text.as_bytes(), part.as_bytes()).start
 }
 
 struct Elements<'a>(Vec<&'a RawValue>);
-
-/// The content of a JSON string, borrowed unless it has escapes.
-#[derive(Deserialize)]
-struct UnquotedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -326,6 +332,27 @@ mod tests {
             object.set("a", "2");
         });
         assert_eq!(twice, r#"{"a":2}"#);
+    }
+
+    #[test]
+    fn a_member_on_a_path_is_set_and_the_others_stay() {
+        let object = r#"{"b": 1.50,"a":{"x" : [1, 2]},"u":"\u00e9"}"#;
+        let table: [(&[&str], &str, &str); 4] = [
+            (&["n"], "null", r#"{"b": 1.50,"a":{"x" : [1, 2]},"u":"\u00e9","n":null}"#),
+            (&["b"], "2", r#"{"b": 2,"a":{"x" : [1, 2]},"u":"\u00e9"}"#),
+            (&["a", "y"], "2", r#"{"b": 1.50,"a":{"x" : [1, 2],"y":2},"u":"\u00e9"}"#),
+            (&["c", "d", "e"], "{}", r#"{"b": 1.50,"a":{"x" : [1, 2]},"u":"\u00e9","c":{"d":{"e":{}}}}"#),
+        ];
+        for (path, value, expected) in table {
+            assert_eq!(set_at(object, path, value).as_deref(), Some(expected));
+        }
+        assert_eq!(set_at(r#"{"n":null}"#, &["n", "m"], "1").as_deref(), Some(r#"{"n":{"m":1}}"#));
+        assert_eq!(
+            set_at(r#"{"a":{"x":1},"\u0061":{"y":1}}"#, &["a", "z"], "1").as_deref(),
+            Some(r#"{"\u0061":{"y":1,"z":1}}"#)
+        );
+        assert_eq!(set_at(object, &["b", "c"], "1"), None, "a number has no members");
+        assert_eq!(set_at("[]", &["b"], "1"), None);
     }
 
     #[test]

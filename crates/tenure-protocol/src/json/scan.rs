@@ -110,6 +110,11 @@ pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     found
 }
 
+/// The value at a path of names; `None` also if a value on the path is not an object.
+pub fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
+    path.iter().try_fold(object, |object, name| member(object, name))
+}
+
 /// The content of a JSON string; `None` if the text is not a JSON string.
 pub fn unquoted(string: &str) -> Option<Cow<'_, str>> {
     let inner = inner(string)?;
@@ -227,6 +232,8 @@ mod tests {
         assert_eq!(member(object, "bc"), Some(expected[1].1));
         assert_eq!(member(object, "x"), None);
         assert_eq!(member(r#"{"a":1,"a":2}"#, "a"), Some("2"));
+        assert_eq!(at(r#"{"a":{"b":7},"a":{"c":{"d":8}}}"#, &["a", "c", "d"]), Some("8"));
+        assert_eq!(at(object, &["a", "b"]), None);
         assert_eq!(members("{ }").unwrap().len(), 0);
     }
 

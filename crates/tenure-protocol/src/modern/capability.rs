@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Reason};
 use crate::json::RawJson;
 use crate::json::members::{self, MemberLookup, RawMember};
+use crate::json::object::is_object;
 use crate::message::Request;
 use crate::method::Method;
 
@@ -178,10 +179,6 @@ pub fn of_request(request: &Request) -> Option<Capability> {
 /// The members of an object, if no name is repeated.
 fn once(object: &[u8]) -> Option<Vec<RawMember<'_>>> {
     members::read(object).filter(|members| !members::repeat(members))
-}
-
-fn is_object(value: &str) -> bool {
-    value.starts_with('{')
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@
 //! caching members.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::LazyLock;
 
-use bytes::{BufMut, BytesMut};
-
-use crate::json::RawJson;
 use crate::json::members::{self, MemberLookup, WrittenValue};
 use crate::json::prefilter::Prefilter;
+use crate::json::{RawJson, splice};
 use crate::keys::SERVER;
 use crate::method::{Method, is_cacheable};
 
@@ -104,11 +103,7 @@ impl Caching {
 /// `serverInfo`: rmcp's client would take them for the result of a tool.
 pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, caching: Caching) -> RawJson {
     let bytes = result.bytes();
-    let Some(open) =
-        bytes.iter().position(|byte| !byte.is_ascii_whitespace()).filter(|at| bytes[*at] == b'{')
-    else {
-        return result.clone();
-    };
+    let Some((front, others_follow)) = splice::front(bytes) else { return result.clone() };
     let server = server.filter(|_| !matches!(method, Method::TasksUpdate | Method::TasksCancel));
     // Nearly every result has none of these members, and is not parsed.
     let cacheable = is_cacheable(method);
@@ -121,7 +116,8 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
     let unread = known.iter().all(|(name, matters)| !matters || !name.may_be_in(bytes));
     let members = if unread { Some(Vec::new()) } else { members::read(bytes) };
     let Some(members) = members else { return result.clone() };
-    let mut edits = Edits::new(bytes, open);
+    // Enough for the members that nearly every result gets.
+    let mut edits = Edits { bytes, first: String::with_capacity(192), over: Vec::new() };
 
     let mut complete = true;
     edits.member(&members, TYPE, |said| match said {
@@ -141,7 +137,13 @@ pub fn complete(method: &Method, result: &RawJson, server: Option<&RawJson>, cac
     if let Some(server) = server {
         edits.member(&members, META, |said| introduced(said, server));
     }
-    RawJson::trusted(edits.apply())
+    let Edits { mut first, mut over, .. } = edits;
+    if others_follow && !first.is_empty() {
+        first.push(',');
+    }
+    over.push((front..front, first));
+    over.sort_unstable_by_key(|(place, _)| place.start);
+    splice::replace(bytes, &over)
 }
 
 /// The `_meta` of a result with `serverInfo` added; `None` if it has one already, or is not an object.
@@ -156,21 +158,14 @@ fn introduced(said: Option<WrittenValue<'_>>, server: &RawJson) -> Option<Cow<'s
     Some([r#"{""#, SERVER, r#"":"#, server, comma, rest].concat().into())
 }
 
-/// The changes to an object: members to insert in front of the others, and values to replace.
+/// The changes to a result: members to insert in front of the others, and values to replace.
 struct Edits<'a> {
     bytes: &'a [u8],
-    open: usize,
-    front: String,
-    /// The range of an old value, and the new value.
-    over: Vec<(std::ops::Range<usize>, Cow<'a, str>)>,
+    first: String,
+    over: Vec<(Range<usize>, String)>,
 }
 
 impl<'a> Edits<'a> {
-    fn new(bytes: &'a [u8], open: usize) -> Self {
-        // Enough for the members that nearly every result gets.
-        Self { bytes, open, front: String::with_capacity(192), over: Vec::new() }
-    }
-
     /// Calls `decide` for each value of a member, or once for its absence; `None` changes nothing.
     fn member(
         &mut self,
@@ -182,38 +177,15 @@ impl<'a> Edits<'a> {
         for (_, value) in members.iter().filter(|(other, _)| other == name) {
             there = true;
             if let Some(new) = decide(Some(*value)).filter(|new| new != value.get()) {
-                // Both are slices of the same text.
-                let start = value.get().as_ptr() as usize - self.bytes.as_ptr() as usize;
-                self.over.push((start..start + value.get().len(), new));
+                self.over.push((splice::place(self.bytes, value.get().as_bytes()), new.into_owned()));
             }
         }
         if !there && let Some(new) = decide(None) {
-            self.front.push_str(if self.front.is_empty() { "\"" } else { ",\"" });
-            self.front.push_str(name);
-            self.front.push_str("\":");
-            self.front.push_str(&new);
+            self.first.push_str(if self.first.is_empty() { "\"" } else { ",\"" });
+            self.first.push_str(name);
+            self.first.push_str("\":");
+            self.first.push_str(&new);
         }
-    }
-
-    fn apply(mut self) -> bytes::Bytes {
-        let grown: usize = self.over.iter().map(|(_, new)| new.len()).sum();
-        let mut text = BytesMut::with_capacity(self.bytes.len() + self.front.len() + 1 + grown);
-        let first = self.open + 1;
-        text.put_slice(&self.bytes[..first]);
-        text.put_slice(self.front.as_bytes());
-        let more = self.bytes[first..].iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'}');
-        if more && !self.front.is_empty() {
-            text.put_u8(b',');
-        }
-        let mut done = first;
-        self.over.sort_unstable_by_key(|(place, _)| place.start);
-        for (place, new) in &self.over {
-            text.put_slice(&self.bytes[done..place.start]);
-            text.put_slice(new.as_bytes());
-            done = place.end;
-        }
-        text.put_slice(&self.bytes[done..]);
-        text.freeze()
     }
 }
 

@@ -21,19 +21,19 @@ pub fn result_for(method: &Method, result: &RawJson, revision: Revision) -> RawJ
     let Some(mut object) = Object::read(object::text(result)) else {
         return result.clone();
     };
+    let execution = if Feature::Tasks.is_in(revision) { Execution::Stays } else { Execution::Goes };
+    rewrite(method, &mut object, revision, execution);
+    object::kept(result, object.write())
+}
+
+/// Rewrites a result for a client of a revision.
+pub(crate) fn rewrite(method: &Method, result: &mut Object<'_>, revision: Revision, execution: Execution) {
     match method {
-        Method::ToolsCall => tool_result(&mut object, revision),
-        Method::PromptsGet => prompt_messages(&mut object, revision),
-        Method::ToolsList => {
-            let execution = match Feature::Tasks.is_in(revision) {
-                true => Execution::Stays,
-                false => Execution::Goes,
-            };
-            tools(&mut object, execution, OutputSchemas::OfObjects);
-        }
+        Method::ToolsCall => tool_result(result, revision),
+        Method::PromptsGet => prompt_messages(result, revision),
+        Method::ToolsList => tools(result, execution, OutputSchemas::OfObjects),
         _ => {}
     }
-    object::kept(result, object.write())
 }
 
 /// Whether `execution` is kept in a list of tools.

@@ -27,6 +27,25 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// A filter for every kind of notification that a session's server can announce. Its URI stands for any.
+    pub fn everything() -> Self {
+        let uris = vec![String::new()];
+        Self { tools: true, prompts: true, resources: true, uris, tasks: Vec::new() }
+    }
+
+    /// The notifications that everything in the filter has changed.
+    pub fn all_changed(&self) -> impl Iterator<Item = (Method, Option<RawJson>)> {
+        let lists = [
+            (self.tools, Method::ToolsListChanged),
+            (self.prompts, Method::PromptsListChanged),
+            (self.resources, Method::ResourcesListChanged),
+        ];
+        let lists = lists.into_iter().filter(|(wanted, _)| *wanted).map(|(_, method)| (method, None));
+        let uris = self.uris.iter();
+        let updated = uris.map(|uri| RawJson::trusted(format!(r#"{{"uri":{}}}"#, object::quoted(uri))));
+        lists.chain(updated.map(|params| (Method::ResourceUpdated, Some(params))))
+    }
+
     /// Reads the params of a `subscriptions/listen`, or of its acknowledgement. Unknown kinds of notifications are left
     /// out, as an acknowledgement does.
     ///

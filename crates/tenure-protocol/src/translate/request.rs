@@ -12,6 +12,7 @@ use crate::json::RawJson;
 use crate::json::object::{self, Object};
 use crate::keys::{CAPABILITIES, CLIENT, LEVEL, META_VERSION, TOKEN};
 use crate::method::{Method, may_ask};
+use crate::params::{self, LogLevel};
 
 /// The `_meta` of a modern request: version, capabilities and wishes of its client.
 #[derive(Clone, Copy, Debug)]
@@ -127,12 +128,8 @@ pub fn to_legacy(
 /// # Errors
 /// When there is no such level.
 pub fn level(params: Option<&RawJson>) -> Result<&'static str, RpcError> {
-    const LEVELS: [&str; 8] =
-        ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-    let level = params.and_then(|params| Object::read(object::text(params))).and_then(|it| it.get("level"));
-    let level = level.and_then(object::unquoted);
-    let known = LEVELS.into_iter().find(|known| level.as_ref().is_some_and(|level| level == known));
-    known.ok_or_else(|| malformed("There is no such level of log messages"))
+    let level = params::log_level(params).map(LogLevel::as_str);
+    level.ok_or_else(|| malformed("There is no such level of log messages"))
 }
 
 fn malformed(message: &'static str) -> RpcError {

@@ -64,11 +64,9 @@ pub fn to_legacy(method: &Method, result: &RawJson, revision: Revision) -> RawJs
         object.remove("cacheScope");
     }
     object.within("_meta", |meta| meta.remove(SERVER));
-    if *method == Method::ToolsList {
-        // A call in the way of sessions cannot create a task of a modern server.
-        downgrade::tools(&mut object, Execution::Goes, OutputSchemas::Any);
-    }
-    downgrade::result_for(method, &object::kept(result, object.write()), revision)
+    // A call in the way of sessions cannot create a task of a modern server, whatever the revision.
+    downgrade::rewrite(method, &mut object, revision, Execution::Goes);
+    object::kept(result, object.write())
 }
 
 /// A session's result, for a modern client. The members that every modern result needs are added later. Members that a

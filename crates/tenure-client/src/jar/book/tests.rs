@@ -20,7 +20,7 @@ fn at(second: u32) -> OffsetDateTime {
 
 fn cookie(fields: Value) -> SessionCookie {
     let Value::Object(fields) = fields else { panic!("an object") };
-    SessionCookie::from_fields(Dialect::of_stored(&fields).unwrap(), fields).unwrap()
+    SessionCookie::from_stored(&fields).unwrap()
 }
 
 fn strawman(id: &str) -> SessionCookie {
@@ -123,7 +123,7 @@ fn a_jar_of_the_version_before_is_read_and_what_is_unknown_stays() {
     let mut book = Book::parse(text.to_string().as_bytes()).unwrap();
     let notes = JarServer::named("s").with_identity("client-notes");
     assert_eq!(book.active(&notes, Dialect::Strawman, at(0)).unwrap().id().reveal(), "a");
-    assert_eq!(book.active(&notes, Dialect::Sep, at(0)), None, "the cookie is of the other dialect");
+    assert_eq!(book.active(&notes, Dialect::Draft, at(0)), None, "the cookie is of the other dialect");
     assert_eq!(book.active(&server(), Dialect::Strawman, at(0)), None, "a URL is not a name");
 
     book.keep_as_used(&notes, &strawman("a"), at(5));
@@ -182,6 +182,9 @@ fn an_expired_cookie_is_passed_over_even_if_it_was_used_last() {
     book.keep(&server(), &strawman("fresh"), at(1));
     book.keep_as_used(&server(), &cookie(json!({"id": "stale", "expiry": "2026-03-01T11:59:59Z"})), at(2));
     assert_eq!(active(&book).as_deref(), Some("fresh"));
+    let found = |id: &str, now| book.find(&server(), Dialect::Strawman, &DataSessionId::new(id), now);
+    assert_eq!(found("stale", at(0)), None, "nor is it found by its id");
+    assert!(found("fresh", at(0)).is_some());
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn a_cookie_that_the_server_gives_again_is_good_again() {
     let mut book = Book::default();
     book.keep_as_used(&server(), &strawman("a"), at(1));
     book.invalidate(&server(), &DataSessionId::new("a"), "session_not_found", at(2));
-    assert_eq!(book.find(&server(), Dialect::Strawman, &DataSessionId::new("a")), None);
+    assert_eq!(book.find(&server(), Dialect::Strawman, &DataSessionId::new("a"), at(2)), None);
     book.keep_as_used(&server(), &strawman("a"), at(3));
     assert_eq!(active(&book).as_deref(), Some("a"));
 }

@@ -23,7 +23,7 @@ async fn a_handshake_of_rmcp_introduces_the_server() {
         tokio::join!(client.call_tool(CallToolRequestParams::new("t")), wire.tool(Value::Null));
     result.unwrap();
     assert_eq!(cookie(&request, SEP), &json!({"sessionId": "s-1"}));
-    assert_eq!(sessions.dialect(), Some(Dialect::Sep));
+    assert_eq!(sessions.dialect(), Some(Dialect::Draft));
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,7 @@ async fn a_session_of_the_later_draft_is_made_without_params() {
     assert_eq!(request["params"], json!({}), "nothing in it, above all no session");
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, SEP), &json!({"sessionId": "sess-1", "state": "eyJub3RlcyI6W119"}));
-    assert_eq!(client.sessions().dialect(), Some(Dialect::Sep));
+    assert_eq!(client.sessions().dialect(), Some(Dialect::Draft));
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +75,7 @@ async fn servers_without_sessions_are_used_without() {
 
 #[tokio::test(start_paused = true)]
 async fn an_assumed_dialect_is_for_servers_that_name_none() {
-    let assume = SessionOptions { assume: Some(Dialect::Sep), ..options() };
+    let assume = SessionOptions { assume: Some(Dialect::Draft), ..options() };
     let (_client, mut wire) = connect(json!({}), assume).await;
     wire.next_of("sessions/create").await;
 }
@@ -207,6 +207,6 @@ async fn a_new_session_is_on_the_disk_before_anything_is_done_with_it() {
     });
     result.unwrap();
     // The server's state in the cookie is on the disk before the program gets the answer.
-    let stored = jar.active(&crate::layer::support::server(), Dialect::Sep).unwrap().unwrap();
+    let stored = jar.active(&crate::layer::support::server(), Dialect::Draft).unwrap().unwrap();
     assert_eq!(stored.reveal()["state"], "2");
 }

@@ -81,7 +81,10 @@ async fn its_data_sessions_are_those_of_the_extension() {
 
     // In a transport session with the same server it is the same data session.
     let (client, _wire) = connect(sep(), SessionOptions::new(jar)).await;
-    assert_eq!((current(&client).as_deref(), client.sessions().dialect()), (Some("s-1"), Some(Dialect::Sep)));
+    assert_eq!(
+        (current(&client).as_deref(), client.sessions().dialect()),
+        (Some("s-1"), Some(Dialect::Draft))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,4 +242,21 @@ async fn a_server_that_never_stops_asking_to_come_back_is_given_up_in_time() {
         () = forever => unreachable!(),
     };
     assert!(matches!(result, Err(rmcp::ServiceError::Timeout { .. })), "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_data_of_its_sessions_is_shown() {
+    let options = SessionOptions { create: Create::Never, ..options() };
+    let (client, mut wire) = connect_with(options, async |wire| {
+        let probe = wire.next_of("server/discover").await;
+        wire.result(&probe, discovered(&offering())).await;
+    })
+    .await;
+    let client = client.unwrap();
+    let (listed, ()) = tokio::join!(client.sessions().list(), async {
+        let request = wire.next_of("dev.tenure/session/list").await;
+        let sessions = json!([{"sessionId": "s-1", "data": {"title": "t"}, "state": "sealed"}]);
+        wire.result(&request, json!({"resultType": "complete", "sessions": sessions})).await;
+    });
+    assert_eq!(listed.unwrap()[0].data, Some(json!({"title": "t"})));
 }

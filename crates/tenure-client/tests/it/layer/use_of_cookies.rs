@@ -113,7 +113,7 @@ async fn an_answer_counts_for_the_session_that_its_request_was_sent_with() {
     let request = round(&client, &mut wire, Value::Null).await;
     assert_eq!(cookie(&request, SEP), &json!({"sessionId": "b", "state": "b1"}));
     let stored =
-        jar.find(&crate::layer::support::server(), Dialect::Sep, &tenure_client::DataSessionId::new("a"));
+        jar.find(&crate::layer::support::server(), Dialect::Draft, &tenure_client::DataSessionId::new("a"));
     assert_eq!(stored.unwrap().unwrap().reveal()["state"], "2", "but it is not forgotten");
     assert_eq!(in_jar(&jar, "b").as_deref(), Some("used"));
 }

@@ -176,14 +176,7 @@ impl RegisteredListen {
 
     /// Subscribes the session for the listen. Returns the part of the filter that the server agreed to.
     async fn hear_from(&self, session: &Arc<PooledSession>, asked: &Filter) -> Result<Filter, RpcError> {
-        let everything = Filter {
-            tools: true,
-            prompts: true,
-            resources: true,
-            uris: vec![String::new()],
-            tasks: Vec::new(),
-        };
-        if everything.of_session(&session.initialized) == Filter::default() {
+        if Filter::everything().of_session(&session.initialized) == Filter::default() {
             let words = "The server sends no notifications";
             return Err(RpcError::of(Reason::MethodNotFound, words));
         }

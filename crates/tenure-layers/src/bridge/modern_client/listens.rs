@@ -168,12 +168,6 @@ impl Listen {
 
 impl ListenState {
     fn change_everything(&mut self) {
-        let Filter { tools, prompts, resources, uris, .. } = &self.filter;
-        let lists = [(tools, News::Tools), (prompts, News::Prompts), (resources, News::Resources)];
-        let lists = lists.into_iter().filter(|(wanted, _)| **wanted).map(|(_, news)| (news.method(), None));
-        let updated = uris
-            .iter()
-            .map(|uri| (Method::ResourceUpdated, Some(RawJson::of(&serde_json::json!({ "uri": uri })))));
-        self.waiting = lists.chain(updated).collect();
+        self.waiting = self.filter.all_changed().collect();
     }
 }

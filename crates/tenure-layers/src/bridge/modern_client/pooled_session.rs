@@ -16,6 +16,7 @@ use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, Req
 use tenure_session::backend::{Call, Link, Open, Opening};
 use tenure_session::call::{CallContext, Client, Outlet};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::bridge::modern_client::pool::{Pool, PoolKey};
@@ -156,8 +157,8 @@ impl PooledSession {
         self.watched.lock().retain(|_, told| *told);
     }
 
-    /// Subscribes to these resources and unsubscribes from all others. If the server does not answer in time, the rest
-    /// is not sent: there may be many, and the caller waits.
+    /// Subscribes to these resources and unsubscribes from all others, within one time limit for all of them. When it is
+    /// over, the rest is not sent: there may be many, and the caller waits.
     pub(super) async fn watch(&self, wanted: impl Fn() -> BTreeSet<String>) {
         if !self.features.subscribes {
             return;
@@ -166,11 +167,13 @@ impl PooledSession {
         // Read after the wait: it may have changed meanwhile.
         let wanted = wanted();
         let watched: BTreeSet<_> = self.watched.lock().keys().cloned().collect();
+        let deadline = Instant::now() + PATIENCE;
         let mut is_silent = false;
         for uri in watched.difference(&wanted) {
             let told = self.watched.lock().remove(uri);
             if told == Some(true) && !is_silent {
-                let answer = self.inquire(&Method::ResourcesUnsubscribe, of_resource(uri)).await;
+                let answer =
+                    self.inquire_until(deadline, &Method::ResourcesUnsubscribe, of_resource(uri)).await;
                 is_silent = is_late(&answer);
             }
         }
@@ -179,7 +182,7 @@ impl PooledSession {
                 self.watched.lock().insert(uri.clone(), false);
                 continue;
             }
-            let answer = self.inquire(&Method::ResourcesSubscribe, of_resource(uri)).await;
+            let answer = self.inquire_until(deadline, &Method::ResourcesSubscribe, of_resource(uri)).await;
             is_silent = is_late(&answer);
             if let Err(error) = &answer {
                 tracing::debug!(session = self.client.label(), %error, "the server refused a subscription");
@@ -190,11 +193,15 @@ impl PooledSession {
 
     /// Sends a request of our own.
     pub(super) async fn inquire(&self, method: &Method, params: RawJson) -> Reply {
+        self.inquire_until(Instant::now() + PATIENCE, method, params).await
+    }
+
+    async fn inquire_until(&self, deadline: Instant, method: &Method, params: RawJson) -> Reply {
         let id = RequestId::from_text("tenure-bridge");
         let request = Request { id, method: method.clone(), params: Some(params) };
         let client: Arc<dyn Client> = Arc::clone(&self.client) as _;
         let context = Outlet::to(&client).inquiry(&request).map_err(|error| error.to_rpc())?;
-        let answer = tokio::time::timeout(PATIENCE, self.link.call(Call { request, context })).await;
+        let answer = tokio::time::timeout_at(deadline, self.link.call(Call { request, context })).await;
         answer.unwrap_or_else(|_| Err(RpcError::of(Reason::TimedOut, "The server did not answer in time")))
     }
 }

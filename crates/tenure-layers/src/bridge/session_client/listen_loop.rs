@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tenure_protocol::translate::notifications::Filter;
 use tenure_protocol::{Error, Kind, Method, RawJson, Reason, RpcError};
-use tenure_session::call::News;
 use tokio::time::Instant;
 
 use crate::bridge::session_client::listen::{ListenClient, UpstreamListen};
@@ -110,7 +109,9 @@ impl SessionListener {
                 listen.asked.uris.retain(|uri| !denied.contains(uri));
                 state.began(listen);
                 if std::mem::take(&mut state.missed) {
-                    self.tell_all(&honoured).await;
+                    for (method, params) in honoured.all_changed() {
+                        self.tell(&method, params.as_ref()).await;
+                    }
                 }
             }
             Err(error) => {
@@ -132,21 +133,6 @@ impl SessionListener {
     async fn release(&self) {
         for (method, params) in self.held.due() {
             self.tell(&method, params.as_ref()).await;
-        }
-    }
-
-    async fn tell_all(&self, honoured: &Filter) {
-        let lists = [
-            (honoured.tools, News::Tools),
-            (honoured.prompts, News::Prompts),
-            (honoured.resources, News::Resources),
-        ];
-        for (_, news) in lists.into_iter().filter(|(wanted, _)| *wanted) {
-            self.tell(&news.method(), None).await;
-        }
-        for uri in &honoured.uris {
-            let params = RawJson::of(&serde_json::json!({ "uri": uri }));
-            self.tell(&Method::ResourceUpdated, Some(&params)).await;
         }
     }
 

@@ -67,8 +67,6 @@ impl SessionFeed {
         caller: Caller,
         initialized: &RawJson,
     ) -> Self {
-        let all =
-            Filter { tools: true, prompts: true, resources: true, uris: vec![String::new()], tasks: vec![] };
         let listener = SessionListener {
             server: Arc::clone(server),
             declared: Arc::clone(declared),
@@ -77,7 +75,7 @@ impl SessionFeed {
             revision: open.revision,
             label: open.outlet.session_label(),
             outlet: open.outlet.clone(),
-            offered: all.of_session(initialized),
+            offered: Filter::everything().of_session(initialized),
             wishes: Mutex::default(),
             changed: Notify::new(),
             held: HeldNews::default(),

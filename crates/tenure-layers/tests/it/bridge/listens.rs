@@ -363,6 +363,27 @@ async fn a_server_that_does_not_answer_subscriptions_holds_up_no_calls_and_a_lis
     listening.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_slow_with_each_subscription_holds_up_a_listen_only_once() {
+    let mut world = telling();
+    let client = FakeClient::new(json!({}));
+    let uris: Vec<_> = (0..20).map(|number| format!("a:{number}")).collect();
+    let listening = world.start(listen(&client, 1, &json!({ "resourceSubscriptions": uris })));
+    let server = tokio::spawn(async move {
+        loop {
+            let (slow, _) = world.subscribed().await;
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            slow.answer(&json!({}));
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let (method, params) = client.hear().await;
+    assert_eq!(method, Method::Acknowledged);
+    assert_eq!(params["notifications"], json!({ "resourceSubscriptions": ["a:0"] }));
+    listening.abort();
+    server.abort();
+}
+
 #[tokio::test]
 async fn what_is_asked_by_ourselves_is_asked_on_behalf_of_whoever_the_session_serves() {
     let (responder, mut server) = FakeResponder::new();

@@ -42,8 +42,8 @@ fn pretty(value: &Value) -> String {
 fn without_cookie(result: &Value) -> Value {
     let mut result = result.clone();
     if let Some(meta) = result.get_mut("_meta").and_then(Value::as_object_mut) {
-        for dialect in [Dialect::Strawman, Dialect::Sep, Dialect::Extension] {
-            meta.remove(dialect.meta_key());
+        for dialect in Dialect::ALL {
+            meta.remove(dialect.key());
         }
         if meta.is_empty()
             && let Some(result) = result.as_object_mut()

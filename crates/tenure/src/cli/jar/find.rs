@@ -60,7 +60,7 @@ mod tests {
         for id in ids {
             book.keep_as_used(
                 &server,
-                &SessionCookie::of_id(Dialect::Sep, &DataSessionId::new(*id)),
+                &SessionCookie::of_id(Dialect::Draft, &DataSessionId::new(*id)),
                 moment(),
             );
         }

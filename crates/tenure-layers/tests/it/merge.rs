@@ -1,0 +1,57 @@
+//! Merged servers that end and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tenure_layers::merge::{MergedBackend, MergedMember};
+use tenure_protocol::Method;
+use tenure_session::Limits;
+use tenure_store::memory::Memory;
+use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, FakeCall, Script};
+use tenure_testkit::runtime;
+use tokio::time::Instant;
+
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The next request of this method. Every other request gets an empty answer, unless it goes to `silent`.
+async fn asked(script: &mut Script, method: Method, mut silent: Option<&mut Vec<FakeCall>>) -> FakeCall {
+    loop {
+        match (script.next().await, &mut silent) {
+            (BackendEvent::Call(call), _) if call.request.method == method => return call,
+            (BackendEvent::Call(call), Some(silent)) => silent.push(call),
+            (BackendEvent::Call(call), None) => {
+                call.answer(&json!({ "resources": [], "resourceTemplates": [] }))
+            }
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_back_and_silent_costs_one_timeout_however_many_resources_are_watched() {
+    let (backend, mut script) = FakeBackend::new();
+    backend.set_capabilities(json!({ "tools": {}, "resources": { "subscribe": true } }));
+    let member = MergedMember { name: "one".to_owned(), prefix: String::new(), backend };
+    let merged = Arc::new(MergedBackend::new([member], OPEN_TIMEOUT, 1 << 20));
+    let sessions = runtime::start(Arc::new(Memory::new()), merged, Limits::default());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let first = script.opened().await;
+    for number in 0..20 {
+        let params = json!({ "uri": format!("a:{number}") });
+        let watching = runtime::send(&session, runtime::request(number + 1, "resources/subscribe", &params));
+        asked(&mut script, Method::ResourcesSubscribe, None).await.answer(&json!({}));
+        assert!(runtime::json_of(watching.await.unwrap())["result"].is_object());
+    }
+
+    first.outlet.link_lost();
+    let began = Instant::now();
+    let calling = runtime::send(&session, runtime::request(99, "tools/call", &json!({ "name": "t" })));
+    let mut silent = Vec::new();
+    asked(&mut script, Method::ToolsCall, Some(&mut silent)).await;
+    assert!(began.elapsed() <= OPEN_TIMEOUT, "{:?}", began.elapsed());
+    assert!(
+        !silent.is_empty() && silent.iter().all(|call| call.request.method == Method::ResourcesSubscribe)
+    );
+    calling.abort();
+}
