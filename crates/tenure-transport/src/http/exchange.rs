@@ -11,7 +11,6 @@ use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream};
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
-use crate::http::exchange_body::ExchangeBody;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
@@ -115,7 +114,7 @@ impl Endpoint {
     }
 
     fn flow(&self, flow: Flow) -> Response<Body> {
-        event_stream(Body::flow(ExchangeBody::new(flow, self.0.rules.keep_alive)))
+        event_stream(Body::events(flow, self.0.rules.keep_alive))
     }
 }
 
