@@ -1,294 +1,281 @@
-//! The requests of one session in flight on a single stream, and which of them each message belongs to.
+//! The requests in flight at one server: a table from ids of ours to the requests that wait under them.
 //!
-//! Towards the server every request has an id of ours. In: the server's messages. A response is matched by its id,
-//! progress by its token. A log message or a question goes to the client's request if exactly one is in flight.
-//! Everything else goes to the session's outlet.
+//! Towards the server every request has a number as its id, so clients may use the same ids at once. The table does not
+//! know what waits (`T`, and `R` for its answer): a session's request (`session_traffic`), a request of one of many
+//! sessions (`child::shared`), or a request without a session (`child::modern`). Those decide to which of the requests
+//! a message of the server belongs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use tenure_protocol::{
-    Message, Method, Notification, RawJson, Reason, Reply, Request, RequestId, Response, RpcError, message,
-    params,
-};
-use tenure_session::call::{CallContext, Outlet};
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::task::AbortOnDropHandle;
+use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, RpcError, message};
+use tenure_session::call::CallContext;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
-/// Questions of the server that may be in flight at once. Further questions are refused.
-const QUESTIONS: usize = 128;
+/// Most refusals of the server's questions that wait for room in the queue. Further questions get no answer.
+const REFUSALS: usize = 128;
 
-pub(super) struct PendingRequests {
-    outlet: Outlet,
-    /// Messages to the server. For a child, each is one line.
+pub(crate) struct Pending<T, R = Reply> {
+    /// Messages to the server.
     out: mpsc::Sender<Bytes>,
-    state: Mutex<PendingState>,
+    next: AtomicU64,
+    table: Mutex<Table<T, R>>,
+    /// Notified when no request is in flight any more.
+    quiet: Notify,
+    refusals: Arc<Semaphore>,
 }
 
-#[derive(Default)]
-struct PendingState {
-    next: u64,
-    handshake: Option<oneshot::Sender<Reply>>,
-    calls: HashMap<u64, PendingCall>,
-    /// Questions to the client in flight, by the server's id; dropping a handle withdraws the question.
-    asking: HashMap<RequestId, AbortOnDropHandle<()>>,
-    /// A question was refused before, so the log has the warning already.
-    asks_too_much: bool,
-    /// Set when the server has ended: the error for everything that waits.
-    over: Option<RpcError>,
+struct Table<T, R> {
+    waiting: HashMap<u64, Waiting<T, R>>,
+    /// New requests are refused.
+    is_closed: bool,
 }
 
-struct PendingCall {
-    context: Arc<CallContext>,
-    token: Option<RawJson>,
-    answer: oneshot::Sender<Reply>,
+/// A request that waits for its answer.
+pub(crate) struct Waiting<T, R = Reply> {
+    pub(crate) caller: T,
+    pub(crate) answer: oneshot::Sender<R>,
 }
 
-/// A request in flight. Dropping it removes the entry, and cancels the request at the server if it is unanswered.
-pub(super) struct RequestGuard {
-    pending: Arc<PendingRequests>,
-    pub(super) number: u64,
+/// Keeps a request in the table. Dropping it removes the request, and cancels it at the server if it is unanswered.
+pub(crate) struct InFlight<T, R = Reply> {
+    pending: Arc<Pending<T, R>>,
+    number: u64,
     /// The request was sent, so the server needs a cancellation.
-    pub(super) is_taken: bool,
-    pub(super) answer: oneshot::Receiver<Reply>,
+    pub(crate) is_sent: bool,
+    pub(crate) answer: oneshot::Receiver<R>,
 }
 
-impl PendingRequests {
-    pub(super) fn new(outlet: Outlet, out: mpsc::Sender<Bytes>) -> Self {
-        Self { outlet, out, state: Mutex::default() }
+/// What became of the attempt to send a request.
+pub(crate) enum Sent {
+    Taken,
+    /// The server takes no more messages.
+    QueueClosed,
+    /// The request was ended before the queue had room.
+    Ended,
+}
+
+impl<T, R> Pending<T, R> {
+    /// A table whose first request gets this number.
+    pub(crate) fn new(out: mpsc::Sender<Bytes>, first: u64) -> Arc<Self> {
+        let table = Mutex::new(Table { waiting: HashMap::new(), is_closed: false });
+        let refusals = Arc::new(Semaphore::new(REFUSALS));
+        Arc::new(Self { out, next: AtomicU64::new(first), table, quiet: Notify::new(), refusals })
     }
 
-    /// Adds an entry for a request. The caller has still to send the request.
-    pub(super) fn enter(self: &Arc<Self>, context: &Arc<CallContext>) -> Result<RequestGuard, RpcError> {
+    /// A number for the next request.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Adds a request; the caller has still to send it. `None` if the server takes no more requests.
+    pub(crate) fn enter(self: &Arc<Self>, number: u64, caller: T) -> Option<InFlight<T, R>> {
         let (answer, answered) = oneshot::channel();
-        let token = context.progress_token();
-        let mut state = self.state.lock();
-        if state.over.is_some() {
-            return Err(RpcError::refused("The server has ended"));
+        let mut table = self.table.lock();
+        if table.is_closed {
+            return None;
         }
-        state.next += 1;
-        let number = state.next;
-        state.calls.insert(number, PendingCall { context: Arc::clone(context), token, answer });
-        Ok(RequestGuard { pending: Arc::clone(self), number, is_taken: false, answer: answered })
+        table.waiting.insert(number, Waiting { caller, answer });
+        Some(InFlight { pending: Arc::clone(self), number, is_sent: false, answer: answered })
     }
 
-    /// Waits for the answer to `initialize`, which is request 0.
-    pub(super) fn await_handshake(&self) -> impl Future<Output = Reply> + use<> {
-        let (answer, answered) = oneshot::channel();
-        let mut state = self.state.lock();
-        match &state.over {
-            Some(over) => drop(answer.send(Err(over.clone()))),
-            None => state.handshake = Some(answer),
+    /// Removes a request, if it is still in flight.
+    pub(crate) fn take(&self, number: u64) -> Option<Waiting<T, R>> {
+        let mut table = self.table.lock();
+        let waiting = table.waiting.remove(&number)?;
+        if table.waiting.is_empty() {
+            self.quiet.notify_one();
         }
-        async move { answered.await.unwrap_or_else(|_| Err(gone())) }
+        Some(waiting)
     }
 
-    /// Sends a line; waits while the queue is full.
-    pub(super) async fn send(&self, line: Bytes) -> Result<(), RpcError> {
-        match self.out.send(line).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.state.lock().over.clone().unwrap_or_else(gone)),
+    /// Removes the request that the server answers with this id.
+    pub(crate) fn answered(&self, id: &RequestId) -> Option<Waiting<T, R>> {
+        let waiting = number_of(id.raw()).and_then(|number| self.take(number));
+        if waiting.is_none() {
+            tracing::debug!(?id, "the server answered a request that is not in flight; dropped");
         }
+        waiting
     }
 
-    /// Sends a line; returns `false` if the queue is full or closed.
-    pub(super) fn try_send(&self, line: Bytes) -> bool {
-        self.out.try_send(line).is_ok()
+    /// Reads something of the request of this number.
+    pub(crate) fn of<U>(&self, number: u64, read: impl FnOnce(&T) -> Option<U>) -> Option<U> {
+        self.table.lock().waiting.get(&number).and_then(|waiting| read(&waiting.caller))
     }
 
-    /// The server has ended: fails all requests, the handshake and the questions in flight.
-    pub(super) fn over(&self, error: &RpcError) {
-        let calls = {
-            let mut state = self.state.lock();
-            state.over.get_or_insert_with(|| error.clone());
-            state.asking.clear();
-            if let Some(handshake) = state.handshake.take() {
-                drop(handshake.send(Err(error.clone())));
+    /// The first request for which `read` returns something.
+    pub(crate) fn find<U>(&self, read: impl FnMut(&T) -> Option<U>) -> Option<U> {
+        self.table.lock().waiting.values().map(|waiting| &waiting.caller).find_map(read)
+    }
+
+    /// As [`Pending::find`], but only if `read` returns something for exactly one request.
+    pub(crate) fn only<U>(&self, mut read: impl FnMut(u64, &T) -> Option<U>) -> Option<U> {
+        let table = self.table.lock();
+        let mut found = table.waiting.iter().filter_map(|(number, waiting)| read(*number, &waiting.caller));
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    /// Removes some requests and cancels them at the server.
+    pub(crate) fn withdraw(&self, is_meant: impl Fn(&T) -> bool) -> Vec<Waiting<T, R>> {
+        let mut table = self.table.lock();
+        let taken: Vec<_> = table.waiting.extract_if(|_, waiting| is_meant(&waiting.caller)).collect();
+        drop(table);
+        taken.iter().for_each(|(number, _)| self.cancel(*number));
+        taken.into_iter().map(|(_, waiting)| waiting).collect()
+    }
+
+    /// Takes no more requests. Those in flight may still be answered.
+    pub(crate) fn close(&self) {
+        self.table.lock().is_closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.table.lock().is_closed
+    }
+
+    /// The server has ended: takes no more requests, and removes those in flight.
+    pub(crate) fn end(&self) -> impl Iterator<Item = Waiting<T, R>> + use<T, R> {
+        let mut table = self.table.lock();
+        table.is_closed = true;
+        std::mem::take(&mut table.waiting).into_values()
+    }
+
+    /// Resolves after this long without requests. From then on new requests are refused.
+    pub(crate) async fn unused_for(&self, idle: Duration) {
+        loop {
+            let seen = self.next.load(Ordering::Relaxed);
+            if !self.table.lock().waiting.is_empty() {
+                self.quiet.notified().await;
+                continue;
             }
-            std::mem::take(&mut state.calls)
-        };
-        for (_, call) in calls {
-            // The receiver may have been dropped.
-            drop(call.answer.send(Err(error.clone())));
-        }
-    }
-
-    /// Takes a message of the server.
-    pub(super) async fn hear(self: &Arc<Self>, message: Message) {
-        match message {
-            Message::Response(response) => self.answered(response),
-            Message::Notification(notification) => self.told(notification).await,
-            Message::Request(request) => self.asked(request),
-        }
-    }
-
-    fn answered(&self, Response { id, outcome }: Response) {
-        let number = std::str::from_utf8(id.raw()).ok().and_then(|text| text.parse::<u64>().ok());
-        if number == Some(0)
-            && let Some(handshake) = self.state.lock().handshake.take()
-        {
-            return drop(handshake.send(outcome));
-        }
-        let call = number.and_then(|number| self.state.lock().calls.remove(&number));
-        match call {
-            // The outcome shares its buffer with many lines. Code that keeps it must copy it.
-            Some(call) => drop(call.answer.send(outcome)),
-            None => tracing::debug!(
-                session = self.outlet.session_label(),
-                ?id,
-                "the server answered a request that is not in flight; dropped"
-            ),
-        }
-    }
-
-    /// The answer to this request was too long and is dropped: fails the request, which would wait for ever.
-    pub(super) fn answer_is_too_long(&self, number: u64) {
-        let call = self.state.lock().calls.remove(&number);
-        if let Some(call) = call {
-            let error =
-                RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be");
-            drop(call.answer.send(Err(error)));
-        }
-    }
-
-    async fn told(&self, notification: Notification) {
-        let Notification { method, params } = notification;
-        let context = match method {
-            Method::Progress => self.by_token(params.as_ref()),
-            Method::LogMessage => self.only_one(),
-            Method::Cancelled => {
-                if let Some(id) = params::cancelled_id(params.as_ref()) {
-                    self.state.lock().asking.remove(&id);
-                }
+            tokio::time::sleep(idle).await;
+            let mut table = self.table.lock();
+            if table.waiting.is_empty() && self.next.load(Ordering::Relaxed) == seen {
+                table.is_closed = true;
                 return;
             }
-            _ => None,
+        }
+    }
+
+    /// Sends a message; returns `false` if the queue is full or closed.
+    pub(crate) fn try_send(&self, message: Bytes) -> bool {
+        self.out.try_send(message).is_ok()
+    }
+
+    /// Cancels a request at the server.
+    pub(crate) fn cancel(&self, number: u64) {
+        let id = RequestId::from_number(number);
+        let message = message::write_cancelled(&id, "the client no longer waits for the answer");
+        // There are no more of these tasks than requests that the server has taken.
+        self.send_soon(message, || Some(()));
+    }
+
+    /// Refuses a question of a server that may not ask its clients, and says why. Pings are answered.
+    pub(crate) fn refuse(&self, Request { id, method, .. }: &Request, why: &str) {
+        let reply = match method {
+            Method::Ping => Ok(RawJson::EMPTY_OBJECT),
+            _ => Err(RpcError::of(Reason::MethodNotFound, format!("{method}: {why}"))),
         };
-        let told = match &context {
-            Some(context) => context.notify(&method, params.as_ref()).await,
-            // Progress for an unknown request: it has ended, or never existed.
-            None if method == Method::Progress => return,
-            None => self.outlet.notify(&method, params.as_ref()).await,
-        };
-        if let Err(error) = told {
-            tracing::debug!(
-                session = self.outlet.session_label(), %method, %error,
-                "could not pass on a message"
-            );
-        }
+        let refusals = Arc::clone(&self.refusals);
+        self.send_soon(message::write_response(id, &reply), || refusals.try_acquire_owned().ok());
     }
 
-    fn asked(self: &Arc<Self>, request: Request) {
-        let (pending, id) = (Arc::clone(self), request.id.clone());
-        let context = self.only_one();
-        let ask = async move {
-            let Request { id, method, params } = request;
-            let reply = match (&method, context) {
-                (Method::Ping, _) => Ok(RawJson::EMPTY_OBJECT),
-                (_, Some(context)) => match context.ask(&method, params.as_ref()).await {
-                    // The request was answered before its stream took the question, so ask on the session instead.
-                    Err(error) if is_over(&error) && context.is_cancelled() => {
-                        pending.outlet.ask(&method, params.as_ref()).await
-                    }
-                    reply => reply,
-                },
-                (_, None) => pending.outlet.ask(&method, params.as_ref()).await,
-            };
-            let answer = line(&message::write_response(&id, &reply));
-            // Fails only if the server has ended, and then it needs no answer.
-            let Ok(room) = pending.out.reserve().await else { return };
-            // Before `send`, since the server may reuse the id as soon as it has the answer. This aborts our own task,
-            // so there must be no await after it.
-            pending.state.lock().asking.remove(&id);
-            room.send(answer);
-        };
-        let mut state = self.state.lock();
-        if state.asking.len() >= QUESTIONS && !state.asking.contains_key(&id) {
-            let is_first = !std::mem::replace(&mut state.asks_too_much, true);
-            drop(state);
-            self.refuse(&id, is_first);
-        } else if state.over.is_none() {
-            #[expect(clippy::disallowed_methods, reason = "held, and aborted when the link ends")]
-            let asking = tokio::spawn(ask);
-            state.asking.insert(id, AbortOnDropHandle::new(asking));
-        }
+    /// Sends a message without waiting. If the queue is full, a task waits for room, unless there is no permit for it.
+    fn send_soon<P: Send + 'static>(&self, message: Bytes, permit: impl FnOnce() -> Option<P>) {
+        let Err(mpsc::error::TrySendError::Full(message)) = self.out.try_send(message) else { return };
+        let Some(permit) = permit() else { return };
+        let out = self.out.clone();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ends when the server takes it, or takes nothing more"
+        )]
+        tokio::spawn(async move {
+            let _permit = permit;
+            // Fails only if the server has ended, and then it needs no message.
+            let _ = out.send(message).await;
+        });
+    }
+}
+
+impl<T, R> InFlight<T, R> {
+    /// Its id towards the server.
+    pub(crate) fn id(&self) -> RequestId {
+        RequestId::from_number(self.number)
     }
 
-    /// Refuses a question beyond the limit. If the queue is full as well, the server gets no answer.
-    fn refuse(&self, id: &RequestId, is_first: bool) {
-        if is_first {
-            tracing::warn!(
-                session = self.outlet.session_label(),
-                limit = QUESTIONS,
-                "the server has too many questions in flight; refused"
-            );
-        }
-        let error = RpcError::of(Reason::TooManyRequests, "As many questions are under way as may be");
-        let _ = self.try_send(line(&message::write_error(Some(id), &error)));
-    }
-
-    fn by_token(&self, params: Option<&RawJson>) -> Option<Arc<CallContext>> {
-        #[derive(Deserialize)]
-        struct ProgressMessage<'a> {
-            #[serde(rename = "progressToken", borrow)]
-            token: &'a RawValue,
-        }
-        let progress: ProgressMessage<'_> = params?.read().ok()?;
-        let state = self.state.lock();
-        let of = |call: &&PendingCall| call.token.as_ref().is_some_and(|token| same(token, progress.token));
-        state.calls.values().find(of).map(|call| Arc::clone(&call.context))
-    }
-
-    fn only_one(&self) -> Option<Arc<CallContext>> {
-        let state = self.state.lock();
-        // Skip our own requests, such as setting the log level: the server's log messages are not about those.
-        let mut calls = state.calls.values().filter(|call| !call.context.is_our_own());
-        match (calls.next(), calls.next()) {
-            (Some(only), None) => Some(Arc::clone(&only.context)),
-            _ => None,
+    /// Sends the request as soon as the queue has room.
+    pub(crate) async fn send(&mut self, message: Bytes) -> Sent {
+        tokio::select! {
+            biased;
+            _ = &mut self.answer => Sent::Ended,
+            sent = self.pending.out.send(message) => {
+                self.is_sent = sent.is_ok();
+                if self.is_sent { Sent::Taken } else { Sent::QueueClosed }
+            }
         }
     }
 }
 
-/// Whether two tokens are equal. A server may have written the same string with other escapes.
-fn same(token: &RawJson, other: &RawValue) -> bool {
-    let read = |text: &[u8]| serde_json::from_slice::<String>(text).ok();
-    let other = other.get().as_bytes();
-    token.bytes() == other || read(other).is_some_and(|other| read(token.bytes()) == Some(other))
+impl<T> InFlight<T> {
+    /// Sends the request and waits for its answer.
+    ///
+    /// # Cancel safety
+    /// Dropping it cancels the request at the server.
+    pub(crate) async fn ask(mut self, message: Bytes) -> Reply {
+        match self.send(message).await {
+            Sent::Taken => return self.answer().await,
+            // Wait for the end, so that by then the sessions know: they may send the request again.
+            Sent::QueueClosed => drop(self.answer().await),
+            Sent::Ended => {}
+        }
+        Err(RpcError::refused("The server has ended"))
+    }
+
+    /// Waits for the answer.
+    pub(crate) async fn answer(&mut self) -> Reply {
+        (&mut self.answer).await.unwrap_or_else(|_| Err(gone()))
+    }
 }
 
-impl Drop for RequestGuard {
+impl<T, R> Drop for InFlight<T, R> {
     fn drop(&mut self) {
-        let unanswered = self.pending.state.lock().calls.remove(&self.number);
-        if unanswered.is_some() && self.is_taken {
-            let id = RequestId::from_number(self.number);
-            let text = message::write_cancelled(&id, "the client no longer waits for the answer");
-            // If the queue is full the cancellation is lost. Then the server's answer is dropped when it comes.
-            let _ = self.pending.try_send(line(&text));
+        // Answered: then the table has no entry any more.
+        if self.answer.is_terminated() {
+            return;
+        }
+        if self.pending.take(self.number).is_some() && self.is_sent {
+            self.pending.cancel(self.number);
         }
     }
 }
 
-/// A message as one line. Line breaks become spaces: in valid JSON they stand only between tokens.
-pub(super) fn line(message: &Bytes) -> Bytes {
-    let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
-    line.extend_from_slice(message);
-    for byte in line.iter_mut().filter(|byte| matches!(**byte, b'\n' | b'\r')) {
-        *byte = b' ';
+/// The reply, unless the client cancels the request first.
+pub(crate) async fn unless_cancelled(context: &CallContext, reply: impl Future<Output = Reply>) -> Reply {
+    tokio::select! {
+        biased;
+        reply = reply => reply,
+        () = context.cancelled() => Err(cancelled()),
     }
-    line.extend_from_slice(b"\n");
-    line.freeze()
 }
 
-pub(super) fn gone() -> RpcError {
+/// Parses one of our numbers.
+pub(crate) fn number_of(raw: &[u8]) -> Option<u64> {
+    std::str::from_utf8(raw).ok()?.parse().ok()
+}
+
+pub(crate) fn gone() -> RpcError {
     RpcError::of(Reason::BackendUnavailable, "The server has ended")
 }
 
-/// Whether the error says that the request is no longer in flight.
-fn is_over(error: &RpcError) -> bool {
-    error.code() == i64::from(Reason::Cancelled.code())
+pub(crate) fn cancelled() -> RpcError {
+    RpcError::of(Reason::Cancelled, "The request was cancelled")
+}
+
+/// The error for a request whose answer was dropped, because it is too long.
+pub(crate) fn too_long() -> RpcError {
+    RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be")
 }

@@ -82,26 +82,6 @@ pub enum Era {
     Modern,
 }
 
-/// Decides the era of a message from the versions in its body (`meta`) and in its header.
-///
-/// # Errors
-/// When the two versions differ, or name a version that is not served without a session.
-pub fn era(shape: Shape, meta: Option<&str>, header: Option<&str>) -> Result<Era, EraFault> {
-    let modern_header = header.is_some_and(is_modern);
-    match (shape, meta) {
-        (Shape::Response, _) => Ok(Era::Legacy),
-        (Shape::Batch, Some(_)) => Err(EraFault::ModernBatch),
-        (Shape::Batch, None) => Ok(Era::Legacy),
-        (Shape::NoMessage | Shape::Notification, None) if modern_header => Ok(Era::Modern),
-        (Shape::NoMessage | Shape::Notification, _) => Ok(Era::Legacy),
-        (Shape::Request, None) if modern_header => Err(EraFault::MetaMissing),
-        (Shape::Request, None) => Ok(Era::Legacy),
-        (Shape::Request, Some(meta)) if header != Some(meta) => Err(EraFault::HeaderMismatch),
-        (Shape::Request, Some(meta)) if is_modern(meta) => Ok(Era::Modern),
-        (Shape::Request, Some(_)) => Err(EraFault::Unsupported),
-    }
-}
-
 /// The era that handles a message on an endpoint that serves both, even if that era will refuse it: a request with any
 /// mark of the modern era never falls back to a session. For an array, call this once for each element.
 pub fn belongs(shape: Shape, params: Option<&RawJson>, header: Option<&str>) -> Era {
@@ -112,19 +92,6 @@ pub fn belongs(shape: Shape, params: Option<&RawJson>, header: Option<&str>) -> 
         Shape::Request => header.is_some_and(is_modern) || carries_version(params),
     };
     if modern { Era::Modern } else { Era::Legacy }
-}
-
-/// Why no era fits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EraFault {
-    /// A batch with a modern message in it.
-    ModernBatch,
-    /// A modern header and no version in `_meta`.
-    MetaMissing,
-    /// Header and `_meta` name different versions.
-    HeaderMismatch,
-    /// A version that is not served without a session.
-    Unsupported,
 }
 
 /// Dates compare as text. A version that does not look like a date is not modern.
@@ -183,34 +150,6 @@ fn carries_version(params: Option<&RawJson>) -> bool {
 mod tests {
     use super::*;
     use crate::revision::Revision;
-
-    #[test]
-    fn the_era_table() {
-        use Shape::{Batch, NoMessage, Notification, Request, Response};
-        const M: &str = "2026-07-28";
-        const L: &str = "2025-11-25";
-        let table = [
-            (NoMessage, None, Some(M), Ok(Era::Modern)),
-            (NoMessage, None, Some(L), Ok(Era::Legacy)),
-            (NoMessage, None, None, Ok(Era::Legacy)),
-            (Request, Some(M), Some(M), Ok(Era::Modern)),
-            (Request, Some(M), Some(L), Err(EraFault::HeaderMismatch)),
-            (Request, Some(M), None, Err(EraFault::HeaderMismatch)),
-            (Request, Some(L), Some(L), Err(EraFault::Unsupported)),
-            (Request, Some("v999"), Some("v999"), Err(EraFault::Unsupported)),
-            (Request, None, Some(M), Err(EraFault::MetaMissing)),
-            (Request, None, Some(L), Ok(Era::Legacy)),
-            (Request, None, None, Ok(Era::Legacy)),
-            (Notification, None, Some(M), Ok(Era::Modern)),
-            (Notification, None, None, Ok(Era::Legacy)),
-            (Response, None, Some(M), Ok(Era::Legacy)),
-            (Batch, Some(M), None, Err(EraFault::ModernBatch)),
-            (Batch, None, None, Ok(Era::Legacy)),
-        ];
-        for (shape, meta, header, expected) in table {
-            assert_eq!(era(shape, meta, header), expected, "{shape:?} {meta:?} {header:?}");
-        }
-    }
 
     #[test]
     fn an_endpoint_lists_the_versions_it_serves() {

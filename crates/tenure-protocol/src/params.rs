@@ -176,8 +176,15 @@ pub fn progress_token(params: Option<&RawJson>) -> Option<RawJson> {
         token: &'a serde_json::value::RawValue,
     }
     let params = params?;
-    let read: ProgressTokenParams<'_> = params.read().ok()?;
-    Some(RawJson::trusted(params.bytes().slice_ref(read.meta.token.get().as_bytes())))
+    let token = match params.outline() {
+        // Nearly always the parser has found `_meta`, so the rest of the params is not read again.
+        Some(outline) => {
+            let meta = outline.meta.filter(|meta| PROGRESS_TOKEN.may_be_in(meta))?;
+            serde_json::from_slice::<ProgressTokenMeta<'_>>(meta).ok()?.token
+        }
+        None => params.read::<ProgressTokenParams<'_>>().ok()?.meta.token,
+    };
+    Some(RawJson::trusted(params.bytes().slice_ref(token.get().as_bytes())))
 }
 
 /// How serious a log message is (RFC 5424), least first.
@@ -236,6 +243,7 @@ pub fn log_level(params: Option<&RawJson>) -> Option<LogLevel> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Message;
 
     #[test]
     fn a_tool_is_known_by_a_name_that_every_server_reads_alike() {
@@ -268,5 +276,25 @@ mod tests {
         let params = RawJson::trusted(r#"{"_meta":{"progressToken":"p-1"},"name":"x"}"#);
         assert_eq!(progress_token(Some(&params)).unwrap().bytes(), &r#""p-1""#);
         assert_eq!(progress_token(Some(&RawJson::EMPTY_OBJECT)), None);
+        for (written, token) in [
+            (r#"{"name":"x","_meta":{"a":[1],"progressToken": 7 }}"#, Some("7")),
+            (r#"{"_meta":{"progress\u0054oken":"é"}}"#, Some("\"é\"")),
+            (r#"{"\u005fmeta":{"progressToken":7}}"#, Some("7")),
+            // Readers differ in which one they use.
+            (r#"{"_meta":{"progressToken":7},"_meta":{"progressToken":8}}"#, None),
+            (r#"{"_meta":{"progressToken":7,"progressToken":8}}"#, None),
+            (r#"{"arguments":{"_meta":{"progressToken":7}}}"#, None),
+            (r#"{"progressToken":7,"_meta":{}}"#, None),
+            (r#"{"_meta":null}"#, None),
+        ] {
+            let whole = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{written}}}"#);
+            let Ok(Message::Request(request)) = Message::parse(&whole.into()) else { panic!("{written}") };
+            let trusted = RawJson::trusted(written);
+            for params in [&trusted, request.params.as_ref().unwrap()] {
+                let found = progress_token(Some(params));
+                let found = found.as_ref().map(|found| std::str::from_utf8(found.bytes()).unwrap());
+                assert_eq!(found, token, "{written}");
+            }
+        }
     }
 }

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tenure_protocol::{Message, Method, Notification, Reason, Reply, RequestId, RpcError, message};
+use tenure_protocol::{Message, Notification, Reply, RpcError, message};
 use tenure_session::backend::{Call, Link, Open, Opened};
 use tenure_session::call::Outlet;
 use tenure_session::port::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::backoff::Life;
 use super::pipes::{MessageSink, OUT, Pipes};
 use super::process::{Handle, Process};
+use super::restarts::Life;
 use crate::handshake::params_for;
-use crate::pending::{PendingRequests, gone, line};
+use crate::pending::unless_cancelled;
+use crate::session_traffic::SessionTraffic;
 
 /// Why there is no link.
 pub(super) struct Failure {
@@ -35,13 +36,13 @@ pub(super) async fn open(
     let Process { input, output, mut handle } = process;
     handle.tail.serve(&open.outlet.session_label());
     let ended = handle.ended_by_itself.take();
-    let (out, lines) = mpsc::channel(OUT);
-    let pending = Arc::new(PendingRequests::new(open.outlet.clone(), out));
+    let (out, messages) = mpsc::channel(OUT);
+    let traffic = Arc::new(SessionTraffic::new(open.outlet.clone(), out));
     let (outlet, phase) = (open.outlet.clone(), Mutex::new(LinkPhase::Opening));
-    let sink = Arc::new(SoleSession { pending: Arc::clone(&pending), outlet, phase });
-    let pipes = Pipes::start(input, output, lines, max_line_bytes, &handle, &sink);
-    let link = ChildLink { pending, handle, pipes };
-    match link.shake_hands(open).await {
+    let sink = Arc::new(SoleSession { traffic: Arc::clone(&traffic), outlet, phase });
+    let pipes = Pipes::start(input, output, messages, max_line_bytes, &handle, &sink);
+    let link = ChildLink { traffic, handle, pipes };
+    match link.traffic.shake_hands(&params_for(open)).await {
         Ok(result) => {
             sink.opened();
             let ended = ended.unwrap_or_else(|| tokio::sync::oneshot::channel().1);
@@ -57,14 +58,14 @@ pub(super) async fn open(
 }
 
 struct ChildLink {
-    pending: Arc<PendingRequests>,
+    traffic: Arc<SessionTraffic>,
     handle: Handle,
     pipes: Pipes,
 }
 
 /// The one session that the child's messages go to.
 struct SoleSession {
-    pending: Arc<PendingRequests>,
+    traffic: Arc<SessionTraffic>,
     outlet: Outlet,
     phase: Mutex<LinkPhase>,
 }
@@ -88,11 +89,11 @@ impl SoleSession {
 
 impl MessageSink for SoleSession {
     async fn hear(&self, message: Message) {
-        self.pending.hear(message).await;
+        self.traffic.hear(message).await;
     }
 
     fn answer_is_too_long(&self, number: u64) {
-        self.pending.answer_is_too_long(number);
+        self.traffic.answer_is_too_long(number);
     }
 
     fn lose(&self) {
@@ -100,7 +101,7 @@ impl MessageSink for SoleSession {
         if std::mem::replace(&mut *self.phase.lock(), LinkPhase::Lost) == LinkPhase::Opened {
             self.outlet.link_lost();
         }
-        self.pending.over(&gone());
+        self.traffic.over();
     }
 
     fn label(&self) -> String {
@@ -109,16 +110,8 @@ impl MessageSink for SoleSession {
 }
 
 impl ChildLink {
-    async fn shake_hands(&self, open: &Open) -> Reply {
-        let params = params_for(open);
-        let request = message::write_request(&RequestId::from_number(0), &Method::Initialize, Some(&params));
-        let answer = self.pending.await_handshake();
-        self.pending.send(line(&request)).await?;
-        answer.await
-    }
-
     fn end(&self) -> BoxFuture<()> {
-        self.pending.over(&gone());
+        self.traffic.over();
         self.pipes.close_input();
         Box::pin(self.handle.end())
     }
@@ -128,38 +121,16 @@ impl Link for ChildLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let Call { request, context } = call;
         let context = Arc::new(context);
-        let mut sent = match self.pending.enter(&context) {
-            Ok(sent) => sent,
+        let entered = match self.traffic.enter(&context) {
+            Ok(entered) => entered,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let id = RequestId::from_number(sent.number);
-        let text = line(&message::write_request(&id, &request.method, request.params.as_ref()));
-        let pending = Arc::clone(&self.pending);
-        Box::pin(async move {
-            let cancelled = || Err(RpcError::of(Reason::Cancelled, "The request was cancelled"));
-            sent.is_taken = tokio::select! {
-                biased;
-                sent = pending.send(text) => sent.is_ok(),
-                // The request was not written, so the child needs no cancellation.
-                () = context.cancelled() => return cancelled(),
-            };
-            tokio::select! {
-                biased;
-                answer = &mut sent.answer => match answer {
-                    // The child takes no more messages, and by now the session knows.
-                    _ if !sent.is_taken => Err(RpcError::refused("The server has ended")),
-                    Ok(answer) => answer,
-                    Err(_) => Err(gone()),
-                },
-                // Dropping `sent` sends the cancellation, as it does after a timeout.
-                () = context.cancelled() => cancelled(),
-            }
-        })
+        let text = message::write_request(&entered.id(), &request.method, request.params.as_ref());
+        Box::pin(async move { unless_cancelled(&context, entered.ask(text)).await })
     }
 
     fn notify(&self, notification: Notification) {
-        let text = line(&message::write_notification(&notification.method, notification.params.as_ref()));
-        if !self.pending.try_send(text) {
+        if !self.traffic.notify(&notification) {
             tracing::warn!(
                 method = %notification.method, child = self.handle.id,
                 "the queue to the server is full; dropped a notification"

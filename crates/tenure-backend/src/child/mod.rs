@@ -3,19 +3,19 @@
 //! Each session has its own child (`link`), either started for it or taken from a pool of children that were started
 //! ahead (`pool`), unless all sessions share one child (`shared`). We pass messages on unchanged: we read only the
 //! envelopes, and replace the ids with ours towards the child (`crate::pending`). A child has its own process group,
-//! which ends together with it (`process`). A child that keeps dying is restarted with back-off (`starter`, `backoff`).
+//! which ends together with it (`process`). A child that keeps dying is restarted with back-off (`starter`, `restarts`).
 //!
-//! All this is for servers with sessions. Requests without a session, of the modern era, share a child ([`modern`]).
+//! All this is for servers with sessions. Requests without a session, of the modern era, share a child (`modern`).
 
 mod command;
 mod find;
 
 mod link;
-pub mod modern;
+mod modern;
 mod shared;
 
-mod backoff;
 mod pool;
+mod restarts;
 mod starter;
 
 mod lines;
@@ -37,8 +37,8 @@ pub use self::find::NotFound;
 pub use self::modern::ChildResponder;
 pub use self::warden::{Warden, watch};
 
-use self::backoff::Backoff;
 use self::pool::{Pool, TakenChild, WantedChild};
+use self::restarts::Restarts;
 use self::starter::Starter;
 
 /// A backend that starts a child process for every session, or one for all.
@@ -62,7 +62,7 @@ impl ChildBackend {
         }
         let pool = Arc::new(Pool::new(command.clone(), warden));
         pool.fill();
-        let starter = Starter { command, pool, backoff: Backoff::default() };
+        let starter = Starter { command, pool, restarts: Restarts::default() };
         Self { inner: Arc::new(ChildBackendInner { starter, shared: shared::SharedChild::default() }) }
     }
 
@@ -72,7 +72,7 @@ impl ChildBackend {
         let Starter { command, pool, .. } = &self.inner.starter;
         // A separate back-off: whether a server with sessions starts says nothing about requests without sessions.
         let starter =
-            Starter { command: command.clone(), pool: Arc::clone(pool), backoff: Backoff::default() };
+            Starter { command: command.clone(), pool: Arc::clone(pool), restarts: Restarts::default() };
         ChildResponder::of(starter)
     }
 }
@@ -98,7 +98,7 @@ impl Starter {
             self.pool.fill();
             match link::open(process, self.command.limits.max_line_bytes, open).await {
                 Ok((opened, life)) => {
-                    self.backoff.came_up(label, life);
+                    self.restarts.came_up(label, life);
                     return Ok(opened);
                 }
                 Err(failure) if is_spare && wanted == WantedChild::Any && failure.ended_by_itself => {

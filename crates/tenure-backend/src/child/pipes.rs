@@ -1,6 +1,6 @@
 //! The tasks that read and write a child's pipes, line by line.
 //!
-//! In: lines for the child. Out: its messages to a [`MessageSink`], which is the child's one session or all sessions
+//! In: messages for the child. Out: its messages to a [`MessageSink`], which is the child's one session or all sessions
 //! that share it. The sink gets everything that the child wrote before the child counts as lost, even if the child has
 //! long ended by then: its output stays in the pipe, and the sink may be slow.
 
@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use memchr::memchr2;
 use tenure_protocol::{Incoming, Message};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -21,7 +22,7 @@ use super::lines::{BoundedLine, BoundedLines};
 use super::process::Handle;
 use crate::oversize;
 
-/// Capacity of the queue of lines to a child.
+/// Capacity of the queue of messages to a child.
 pub(super) const OUT: usize = 64;
 
 /// About how many bytes are written at once.
@@ -56,7 +57,7 @@ impl Pipes {
     pub(super) fn start(
         input: ChildStdin,
         output: ChildStdout,
-        lines: mpsc::Receiver<Bytes>,
+        messages: mpsc::Receiver<Bytes>,
         max_line_bytes: usize,
         handle: &Handle,
         sink: &Arc<impl MessageSink>,
@@ -65,7 +66,7 @@ impl Pipes {
             (BoundedLines::new(output, max_line_bytes), oneshot::channel());
         #[expect(clippy::disallowed_methods, reason = "held here, and aborted with this")]
         let (writer, reader) = (
-            tokio::spawn(write(input, lines, tell_input_closed)),
+            tokio::spawn(write(input, messages, tell_input_closed)),
             tokio::spawn(read(
                 output,
                 Arc::clone(sink),
@@ -82,30 +83,41 @@ impl Pipes {
     }
 }
 
-/// Writes lines until the queue is closed, or the child has closed its input.
-async fn write(mut to: ChildStdin, mut lines: mpsc::Receiver<Bytes>, tell_input_closed: oneshot::Sender<()>) {
-    loop {
-        let Some(first) = lines.recv().await else { return };
-        let written = match lines.is_empty() {
-            true => to.write_all(&first).await,
-            false => {
-                let mut together = BytesMut::from(first);
-                while together.len() < TOGETHER
-                    && let Ok(next) = lines.try_recv()
-                {
-                    together.extend_from_slice(&next);
-                }
-                to.write_all(&together).await
-            }
-        };
-        if written.is_err() {
-            // Close the queue first, so that later senders know that their line was not taken.
-            drop(lines);
+/// Writes messages until the queue is closed, or the child has closed its input. Messages that wait are written
+/// together.
+async fn write(
+    mut to: ChildStdin,
+    mut messages: mpsc::Receiver<Bytes>,
+    tell_input_closed: oneshot::Sender<()>,
+) {
+    while let Some(first) = messages.recv().await {
+        // Not kept for the next message: many children are idle.
+        let mut lines = Vec::with_capacity(first.len() + 1);
+        push_line(&mut lines, &first);
+        while lines.len() < TOGETHER
+            && let Ok(next) = messages.try_recv()
+        {
+            push_line(&mut lines, &next);
+        }
+        if to.write_all(&lines).await.is_err() {
+            // Close the queue first, so that later senders know that their message was not taken.
+            drop(messages);
             // Fails only if the reader has ended, and then it has reported the child as lost.
             let _ = tell_input_closed.send(());
             return;
         }
     }
+}
+
+/// Adds a message as one line. Line breaks become spaces: in valid JSON they stand only between tokens.
+fn push_line(lines: &mut Vec<u8>, mut message: &[u8]) {
+    while let Some(at) = memchr2(b'\n', b'\r', message) {
+        lines.extend_from_slice(&message[..at]);
+        lines.push(b' ');
+        message = &message[at + 1..];
+    }
+    lines.extend_from_slice(message);
+    lines.push(b'\n');
 }
 
 /// Why the reader stops although the child's output is open.
@@ -308,6 +320,15 @@ mod tests {
         let heard = Arc::into_inner(heard).unwrap();
         assert!(heard.is_lost.load(Ordering::Relaxed));
         heard
+    }
+
+    #[test]
+    fn a_message_is_one_line() {
+        let mut lines = Vec::new();
+        for message in [&b"{}"[..], b"{\r\n\"a\":\n1}\n", b""] {
+            push_line(&mut lines, message);
+        }
+        assert_eq!(lines, b"{}\n{  \"a\": 1} \n\n");
     }
 
     #[tokio::test]

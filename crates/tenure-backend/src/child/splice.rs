@@ -2,13 +2,11 @@
 //!
 //! An object may have duplicate members, and JSON readers differ in which one they use. So all duplicates are replaced.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::BytesMut;
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use tenure_protocol::json::object::text;
+use tenure_protocol::json::scan;
 use tenure_protocol::{RawJson, Reason, RpcError};
 
 /// The two progress tokens of one request.
@@ -28,7 +26,7 @@ pub(super) fn replace_token(
     let Some(params) = params else { return Ok((None, None)) };
     // Refuse names that we cannot read: the server might read a token there.
     let found = tokens(&params)
-        .map_err(|_| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
+        .ok_or_else(|| RpcError::of(Reason::InvalidParams, "The names in the params cannot be read"))?;
     let Some(found) = found else { return Ok((Some(params), None)) };
     let ours = Token::new(number)
         .map_err(|error| RpcError::of(Reason::Internal, format!("No random number is available: {error}")))?;
@@ -43,18 +41,22 @@ struct TokenPlaces {
     own: RawJson,
 }
 
-/// The client's tokens in the params of a request, if there are any. Fails if another JSON reader might find tokens
+/// The client's tokens in the params of a request, if there are any. `None` if another JSON reader might find tokens
 /// that we do not find.
-fn tokens(params: &RawJson) -> serde_json::Result<Option<TokenPlaces>> {
-    let text = params.bytes();
+fn tokens(params: &RawJson) -> Option<Option<TokenPlaces>> {
+    let metas = match params.outline() {
+        // Nearly always the parser has found the only `_meta`, or that there is none.
+        Some(outline) => outline.meta.map(std::str::from_utf8).transpose().ok()?.into_iter().collect(),
+        None => members(text(params), "_meta")?,
+    };
     let mut places = Vec::new();
-    for meta in members(text, "_meta")? {
-        let found = members(meta.get().as_bytes(), "progressToken")?;
-        places.extend(found.into_iter().filter(|token| is_token(token)).map(|token| range(text, token)));
+    for meta in metas {
+        let found = members(meta, "progressToken")?;
+        places.extend(found.into_iter().filter(|token| is_token(token)).map(|token| range(params, token)));
     }
-    let Some(last) = places.last() else { return Ok(None) };
-    let own = RawJson::trusted(text.slice(last.clone())).detached();
-    Ok(Some(TokenPlaces { places, own }))
+    let Some(last) = places.last() else { return Some(None) };
+    let own = RawJson::trusted(params.bytes().slice(last.clone())).detached();
+    Some(Some(TokenPlaces { places, own }))
 }
 
 impl TokenPlaces {
@@ -82,10 +84,10 @@ impl Token {
     /// The token in the params of a progress notification, and the number of the request in it; `None` if it is not one
     /// of ours. The caller has still to compare it with that request's token.
     pub(super) fn read(params: &RawJson) -> Option<(u64, Self)> {
-        let said = members(params.bytes(), "progressToken").ok()?.pop()?;
-        let text: String = serde_json::from_str(said.get()).ok()?;
-        let number = text.split_once('-')?.0.parse().ok()?;
-        Some((number, Self { text: text.into() }))
+        let said = members(text(params), "progressToken")?.pop()?;
+        let said = scan::unquoted(said)?;
+        let number = said.split_once('-')?.0.parse().ok()?;
+        Some((number, Self { text: said.into() }))
     }
 }
 
@@ -95,37 +97,33 @@ pub(super) fn restore_token(params: &RawJson, token: &RawJson) -> RawJson {
 }
 
 /// The same object with another value for a member.
-pub(super) fn replace(object: &RawJson, name: &'static str, value: &[u8]) -> RawJson {
-    let text = object.bytes();
-    let found = members(text, name).unwrap_or_default();
-    let places: Vec<_> = found.into_iter().map(|found| range(text, found)).collect();
-    exchange(object, &places, value)
+pub(super) fn replace(object: &RawJson, name: &str, value: &[u8]) -> RawJson {
+    let found = members(text(object), name).unwrap_or_default().into_iter();
+    exchange(object, &found.map(|found| range(object, found)).collect::<Vec<_>>(), value)
 }
 
 /// The value under a name in an object's `_meta`; the last one, which most JSON readers use.
-pub(super) fn in_meta<'a>(object: &'a RawJson, name: &'static str) -> Option<&'a RawValue> {
-    let meta = members(object.bytes(), "_meta").ok()?.pop()?;
-    members(meta.get().as_bytes(), name).ok()?.pop()
+pub(super) fn in_meta<'a>(object: &'a RawJson, name: &str) -> Option<&'a str> {
+    let meta = members(text(object), "_meta")?.pop()?;
+    members(meta, name)?.pop()
 }
 
 /// The same object with another value for a member of its `_meta`.
-pub(super) fn replace_in_meta(object: &RawJson, name: &'static str, value: &[u8]) -> RawJson {
-    let text = object.bytes();
-    let metas = members(text, "_meta").unwrap_or_default();
-    let found = metas.into_iter().flat_map(|meta| members(meta.get().as_bytes(), name).unwrap_or_default());
-    let places: Vec<_> = found.map(|found| range(text, found)).collect();
-    exchange(object, &places, value)
+pub(super) fn replace_in_meta(object: &RawJson, name: &str, value: &[u8]) -> RawJson {
+    let metas = members(text(object), "_meta").unwrap_or_default();
+    let found = metas.into_iter().flat_map(|meta| members(meta, name).unwrap_or_default());
+    exchange(object, &found.map(|found| range(object, found)).collect::<Vec<_>>(), value)
 }
 
 /// Strings and numbers are tokens; servers ignore anything else, and so do we.
-fn is_token(value: &RawValue) -> bool {
-    value.get().starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
+fn is_token(value: &str) -> bool {
+    value.starts_with(|first: char| matches!(first, '"' | '-' | '0'..='9'))
 }
 
-/// The range in `text` of a value that was found in it.
-fn range(text: &[u8], value: &RawValue) -> Range<usize> {
-    let start = value.get().as_ptr().addr() - text.as_ptr().addr();
-    start..start + value.get().len()
+/// The range of a part of this value.
+fn range(whole: &RawJson, part: &str) -> Range<usize> {
+    let start = part.as_ptr().addr() - whole.bytes().as_ptr().addr();
+    start..start + part.len()
 }
 
 fn exchange(whole: &RawJson, places: &[Range<usize>], value: &[u8]) -> RawJson {
@@ -140,49 +138,21 @@ fn exchange(whole: &RawJson, places: &[Range<usize>], value: &[u8]) -> RawJson {
     RawJson::trusted(spliced.freeze())
 }
 
-/// The values of all members of that name, in order; empty if the text is not an object. Fails if a name cannot be
+/// The values of all members of that name, in order; empty if the text is not an object. `None` if a name cannot be
 /// read, such as one with half a surrogate pair, which other JSON readers may accept.
-fn members<'a>(text: &'a [u8], name: &'static str) -> serde_json::Result<Vec<&'a RawValue>> {
-    // Fast path for nearly every text. A backslash may hide the name behind an escape.
-    let may_have =
-        memchr::memchr(b'\\', text).is_some() || memchr::memmem::find(text, name.as_bytes()).is_some();
-    if !may_have || !text.trim_ascii_start().starts_with(b"{") {
-        return Ok(Vec::new());
-    }
-    MemberFinder(name).deserialize(&mut serde_json::Deserializer::from_slice(text))
-}
-
-struct MemberFinder(&'static str);
-
-#[derive(Deserialize)]
-struct ObjectKey<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de> DeserializeSeed<'de> for MemberFinder {
-    type Value = Vec<&'de RawValue>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for MemberFinder {
-    type Value = Vec<&'de RawValue>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = Vec::new();
-        while let Some(ObjectKey(key)) = map.next_key()? {
-            if key == self.0 {
-                found.push(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
+fn members<'a>(text: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    let mut found = Vec::new();
+    // Nearly every text does not have the name. A backslash may hide it behind an escape.
+    let may_have = memchr::memmem::find(text.as_bytes(), name.as_bytes()).is_some() || text.contains('\\');
+    if may_have && text.trim_ascii_start().starts_with('{') {
+        scan::each(text, |other, value| {
+            if other == name {
+                found.push(value);
             }
-        }
-        Ok(found)
+            Some(())
+        })?;
     }
+    Some(found)
 }
 
 #[cfg(test)]
@@ -240,10 +210,10 @@ mod tests {
         for unreadable in
             [r#"{"_meta":{"\ud800":0,"progressToken":41}}"#, r#"{"\ud800":0,"_meta":{"progressToken":41}}"#]
         {
-            assert!(tokens(&RawJson::trusted(unreadable)).is_err(), "{unreadable}");
+            assert!(tokens(&RawJson::trusted(unreadable)).is_none(), "{unreadable}");
         }
         // Unreadable names elsewhere do not matter.
-        assert!(tokens(&RawJson::trusted(r#"{"arguments":{"\ud800":"\ud800"},"x":"\ud800"}"#)).is_ok());
+        assert!(tokens(&RawJson::trusted(r#"{"arguments":{"\ud800":"\ud800"},"x":"\ud800"}"#)).is_some());
     }
 
     #[test]
@@ -287,7 +257,7 @@ mod tests {
             ("[]", None, "[]"),
         ] {
             let object = RawJson::trusted(object);
-            assert_eq!(in_meta(&object, NAME).map(RawValue::get), found);
+            assert_eq!(in_meta(&object, NAME), found);
             assert_eq!(replace_in_meta(&object, NAME, br#""n""#).bytes(), replaced);
         }
     }

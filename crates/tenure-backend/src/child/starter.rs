@@ -6,10 +6,10 @@ use std::time::Duration;
 use tenure_protocol::{Error, Reason, RpcError};
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::command::ChildCommand;
 use super::link::Failure;
 use super::pool::{NoChild, Pool, TakenChild, WantedChild};
+use super::restarts::Restarts;
 
 /// The longest back-off pause that a session waits for, and how long it waits for a permit.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 pub(super) struct Starter {
     pub(super) command: ChildCommand,
     pub(super) pool: Arc<Pool>,
-    pub(super) backoff: Backoff,
+    pub(super) restarts: Restarts,
 }
 
 impl Starter {
@@ -38,7 +38,7 @@ impl Starter {
     /// last server may be noticed late.
     async fn wait_out(&self, label: &str) -> Result<(), RpcError> {
         let patience = Instant::now() + PATIENCE;
-        while let Some(wait) = self.backoff.wait(label) {
+        while let Some(wait) = self.restarts.wait(label) {
             if Instant::now() + wait > patience {
                 let seconds = wait.as_secs_f32();
                 let words = format!(
@@ -68,7 +68,7 @@ impl Starter {
 
     /// The child did not start: logs it and begins the back-off.
     pub(super) fn failed(&self, label: &str, failure: &Failure) -> RpcError {
-        let next_try_ms = u64::try_from(self.backoff.failed().as_millis()).unwrap_or(u64::MAX);
+        let next_try_ms = u64::try_from(self.restarts.failed().as_millis()).unwrap_or(u64::MAX);
         let program = self.command.program.display();
         tracing::error!(
             backend = self.command.name.as_deref(), session = label, %program, stderr = failure.tail, next_try_ms,

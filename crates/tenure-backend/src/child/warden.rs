@@ -17,6 +17,8 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
 };
 
+use crate::backoff::Backoff;
+
 /// How long children get between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -93,7 +95,7 @@ impl SharedWarden {
 
     /// Restarts the warden whenever it ends, until `is_over`.
     fn keep(&self) {
-        let mut pause = PAUSE;
+        let mut pauses = Backoff::new(PAUSE, LONGEST_PAUSE);
         loop {
             let id = self.state.lock().child.as_ref().map(Child::id);
             let lived = id.is_some_and(|id| wait_for_end(id) > LONGEST_PAUSE);
@@ -110,8 +112,10 @@ impl SharedWarden {
                     "the warden process has ended; another one is started"
                 );
             }
-            pause = if lived { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            self.ends.wait_for(&mut state, pause);
+            if lived {
+                pauses.reset();
+            }
+            self.ends.wait_for(&mut state, pauses.failed());
             if state.is_over {
                 return;
             }

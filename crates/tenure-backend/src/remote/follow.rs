@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_protocol::{Message, Method, RawJson, Reply, RequestId};
+use tenure_protocol::{Message, Method, Reply, RequestId};
 use tenure_session::call::CallContext;
 
 use super::events::UpstreamEvents;
 use super::link::Remote;
 use super::outage::{Away, Fault};
-use crate::remote::http_client::{HttpAnswer, may_pass, resume_after, too_long};
+use crate::pending::too_long;
+use crate::remote::http_client::{HttpAnswer, may_pass, resume_after};
 
 /// The pause before resuming, unless the server sets one.
 const RETRY: Duration = Duration::from_secs(1);
@@ -106,11 +107,8 @@ impl Remote {
                 }
                 Message::Request(asked) => {
                     let context = Arc::clone(context);
-                    self.questions.take(asked.id, async move {
-                        match asked.method {
-                            Method::Ping => Ok(RawJson::EMPTY_OBJECT),
-                            method => context.ask(&method, asked.params.as_ref()).await,
-                        }
+                    self.questions.take(asked, |method, params| async move {
+                        context.ask(&method, params.as_ref()).await
                     });
                 }
             }

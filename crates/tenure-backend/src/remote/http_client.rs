@@ -373,11 +373,6 @@ pub(super) fn broken(what: &str) -> RpcError {
     RpcError::of(Reason::BackendUnavailable, what.to_owned())
 }
 
-/// The error for an answer, or an event before it, that is too long.
-pub(super) fn too_long() -> RpcError {
-    RpcError::of(Reason::EventTooLarge, "The server's answer is longer than a message may be")
-}
-
 /// A URL without the parts that may be secret: user, password, query and fragment.
 pub(super) fn place(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();

@@ -2,7 +2,8 @@
 //! messages.
 //!
 //! The stream is the session at the server. When it breaks, the session has ended, as with a child that has died: all
-//! requests in flight fail, and the next request opens another stream. `crate::pending` matches messages with requests.
+//! requests in flight fail, and the next request opens another stream. `crate::session_traffic` matches messages with
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tenure_protocol::params::{self, Repeat};
-use tenure_protocol::{Method, Notification, Reason, Reply, RequestId, RpcError, message};
+use tenure_protocol::{Method, Notification, Reply, RpcError, message};
 use tenure_session::backend::{Call, Link, Open, Opened};
 use tenure_session::call::Outlet;
 use tenure_session::port::BoxFuture;
@@ -21,10 +22,11 @@ use super::events::UpstreamEvents;
 use super::link::refusal;
 use super::outage::{Fault, Reached};
 use crate::handshake::params_for;
-use crate::pending::{PendingRequests, RequestGuard, gone};
+use crate::pending::{InFlight, unless_cancelled};
 use crate::remote::http_client::{HttpAnswer, HttpClient, SessionHeaders, may_pass};
 use crate::remote::notifications::NotificationQueue;
 use crate::remote::session_guard::spawn_last;
+use crate::session_traffic::{SessionCall, SessionTraffic};
 
 /// How long a server may take to name its endpoint.
 const FIRST: Duration = Duration::from_secs(5);
@@ -70,7 +72,7 @@ pub(super) async fn open(stream: SseStream, open: &Open) -> Result<Opened, RpcEr
     let session = Arc::new(SseSession {
         endpoint: Arc::new(endpoint),
         outlet: open.outlet.clone(),
-        pending: Arc::new(PendingRequests::new(open.outlet.clone(), out)),
+        traffic: SessionTraffic::new(open.outlet.clone(), out),
         notifications,
     });
     let tasks = [
@@ -79,10 +81,9 @@ pub(super) async fn open(stream: SseStream, open: &Open) -> Result<Opened, RpcEr
         spawn(answer(Arc::clone(&session), answers)),
     ];
     let link = SseLink { session: Arc::clone(&session), tasks: Mutex::new(Some(tasks)) };
-    let params = params_for(open);
-    let body = message::write_request(&RequestId::from_number(0), &Method::Initialize, Some(&params));
-    let answer = session.pending.await_handshake();
-    let result = session.exchange(body, Repeat::Safe, answer).await??;
+    let mut handshake = session.traffic.enter_handshake()?;
+    let body = message::write_request(&handshake.id(), &Method::Initialize, Some(&params_for(open)));
+    let result = session.exchange(body, Repeat::Safe, handshake.answer()).await??;
     Ok(Opened { link: Box::new(link), result })
 }
 
@@ -95,7 +96,7 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<(
 struct SseSession {
     endpoint: Arc<HttpClient>,
     outlet: Outlet,
-    pending: Arc<PendingRequests>,
+    traffic: SessionTraffic,
     /// A request waits for earlier notifications, so that it does not overtake them.
     notifications: NotificationQueue,
 }
@@ -120,17 +121,13 @@ impl SseSession {
         }
     }
 
-    async fn request(&self, sent: &mut RequestGuard, body: Bytes, repeat: Repeat) -> Reply {
+    async fn request(&self, sent: &mut InFlight<SessionCall>, body: Bytes, repeat: Repeat) -> Reply {
         self.notifications.all_posted().await?;
-        sent.is_taken = true;
-        let answer = async { (&mut sent.answer).await.unwrap_or_else(|_| Err(gone())) };
-        match self.exchange(body, repeat, answer).await {
-            Ok(reply) => reply,
-            Err(refused) => {
-                sent.is_taken = false;
-                Err(refused)
-            }
-        }
+        sent.is_sent = true;
+        let reply = self.exchange(body, repeat, sent.answer()).await;
+        // If the server refused it, the server needs no cancellation.
+        sent.is_sent = reply.is_ok();
+        reply?
     }
 
     /// Posts a request and waits for its answer on the stream. While the stream is open, retries a request that the
@@ -203,7 +200,7 @@ impl SseSession {
     /// Ends the link: stops notifications and fails all requests in flight.
     fn over(&self) {
         self.notifications.end();
-        self.pending.over(&gone());
+        self.traffic.over();
     }
 }
 
@@ -216,11 +213,11 @@ async fn post(endpoint: Arc<HttpClient>, message: Bytes) -> Result<HttpAnswer, F
 async fn read(mut events: UpstreamEvents, session: Arc<SseSession>) {
     while let Some(event) = events.next().await {
         if let Some(Some(number)) = event.too_long {
-            session.pending.answer_is_too_long(number);
+            session.traffic.answer_is_too_long(number);
         }
         let Some(data) = event.data else { continue };
         for message in session.endpoint.messages(&data) {
-            session.pending.hear(message).await;
+            session.traffic.hear(message).await;
         }
     }
     // Before the calls fail: a caller that sees its call fail must find the session without a link.
@@ -253,20 +250,15 @@ impl Link for SseLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
         let Call { request, context } = call;
         let context = Arc::new(context);
-        let mut sent = match self.session.pending.enter(&context) {
+        let mut sent = match self.session.traffic.enter(&context) {
             Ok(sent) => sent,
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        let id = RequestId::from_number(sent.number);
-        let body = message::write_request(&id, &request.method, request.params.as_ref());
+        let body = message::write_request(&sent.id(), &request.method, request.params.as_ref());
         let (session, repeat) = (Arc::clone(&self.session), params::repeat(&request.method));
         Box::pin(async move {
-            tokio::select! {
-                biased;
-                reply = session.request(&mut sent, body, repeat) => reply,
-                // Dropping `sent` sends the cancellation, as it does after a timeout.
-                () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
-            }
+            // Dropping `sent` sends the cancellation, as it does after a timeout.
+            unless_cancelled(&context, session.request(&mut sent, body, repeat)).await
         })
     }
 

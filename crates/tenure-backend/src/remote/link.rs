@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use http::HeaderValue;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -21,14 +22,19 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::listen::listen;
 use super::outage::{Away, Fault, Reached, Waits};
-use super::questions::{Questions, answer};
 use crate::handshake::params_for;
+use crate::questions::Questions;
 use crate::remote::http_client::{HttpAnswer, HttpClient, SessionHeaders, broken, error_of, refused_with};
 use crate::remote::notifications::NotificationQueue;
 use crate::remote::session_guard::{FAREWELL, SessionGuard, spawn_last};
 
 /// How long it may take to post a message that has no answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Capacity of the queue of answers to the server's questions.
+const ANSWERS: usize = 64;
+/// Answers that are posted at once. More than one, because a server may block one answer until it gets another.
+const AT_ONCE: usize = 4;
 
 /// How long a request waits for the listen stream to open.
 const HEAD_START: Duration = Duration::from_millis(500);
@@ -111,7 +117,7 @@ pub(super) async fn open(http: &Arc<HttpClient>, open: &Open) -> Result<Opened, 
     let answered = result.read::<AgreedVersion>().ok();
     guard.agreed(answered.and_then(|answered| HeaderValue::from_str(&answered.version).ok()));
     let (notifications, waiting) = NotificationQueue::new();
-    let (questions, answers) = Questions::new();
+    let (answers, waiting_answers) = mpsc::channel(ANSWERS);
     let remote = Arc::new(Remote {
         http: Arc::clone(http),
         outlet: open.outlet.clone(),
@@ -119,13 +125,13 @@ pub(super) async fn open(http: &Arc<HttpClient>, open: &Open) -> Result<Opened, 
         next: AtomicU64::new(0),
         notifications,
         opening: watch::Sender::new(false),
-        questions,
+        questions: Questions::new(answers),
         is_forgotten: AtomicBool::new(false),
     });
     let link = RemoteLink {
         guard: Mutex::new(Some(guard)),
         speaker: spawn(speak(Arc::clone(&remote), waiting)),
-        answerer: spawn(answer(Arc::clone(&remote), answers)),
+        answerer: spawn(answer(Arc::clone(&remote), waiting_answers)),
         listener: Mutex::default(),
         remote,
     };
@@ -143,6 +149,12 @@ async fn speak(remote: Arc<Remote>, mut waiting: mpsc::Receiver<Bytes>) {
         remote.say(note).await;
         remote.notifications.posted();
     }
+}
+
+/// Posts answers to the server's questions, a few at a time.
+async fn answer(remote: Arc<Remote>, mut waiting: mpsc::Receiver<Bytes>) {
+    let answers = stream::poll_fn(|context| waiting.poll_recv(context));
+    answers.for_each_concurrent(AT_ONCE, |answer| remote.say(answer)).await;
 }
 
 impl Remote {

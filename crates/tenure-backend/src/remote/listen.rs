@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Message, Method, RawJson};
+use tenure_protocol::{Message, Method};
 use tokio::time::Instant;
 
 use super::link::Remote;
-use crate::jitter::jitter;
+use crate::backoff::{Backoff, jitter};
 use crate::remote::http_client::{HttpAnswer, may_pass, resume_after};
 
 /// The pause after a good stream, unless the server sets one, and after the first failure.
@@ -22,7 +22,7 @@ const STEADY: Duration = Duration::from_secs(5);
 
 /// Listens until the link ends, or the server says that it has no such stream.
 pub(super) async fn listen(remote: Arc<Remote>) {
-    let (mut last, mut pauses, mut has_been_open) = (None, Pauses::default(), false);
+    let (mut last, mut pauses, mut has_been_open) = (None, Pauses::new(), false);
     loop {
         // If the last id cannot be a header, a new stream is opened instead.
         let after = last.as_deref().and_then(resume_after);
@@ -69,24 +69,25 @@ pub(super) async fn listen(remote: Arc<Remote>) {
 }
 
 /// How long to wait before the stream is opened again.
-#[derive(Default)]
 struct Pauses {
-    /// How often it failed since it was good.
-    failures: u32,
+    /// Since the stream was good.
+    failures: Backoff,
     /// The pause that the server has asked for.
     retry: Option<Duration>,
 }
 
 impl Pauses {
+    fn new() -> Self {
+        Self { failures: Backoff::new(RETRY, LONGEST), retry: None }
+    }
+
     fn after_success(&mut self) -> Duration {
-        self.failures = 0;
+        self.failures.reset();
         self.retry.unwrap_or_else(|| jitter(RETRY))
     }
 
     fn after_failure(&mut self) -> Duration {
-        let grown = RETRY.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
-        self.failures = self.failures.saturating_add(1);
-        jitter(grown).max(self.retry.unwrap_or_default())
+        self.failures.failed().max(self.retry.unwrap_or_default())
     }
 }
 
@@ -102,12 +103,9 @@ async fn hear(remote: &Arc<Remote>, message: Message) {
         }
         Message::Request(asked) => {
             let outlet = remote.outlet.clone();
-            remote.questions.take(asked.id, async move {
-                match asked.method {
-                    Method::Ping => Ok(RawJson::EMPTY_OBJECT),
-                    method => outlet.ask(&method, asked.params.as_ref()).await,
-                }
-            });
+            remote
+                .questions
+                .take(asked, |method, params| async move { outlet.ask(&method, params.as_ref()).await });
         }
         Message::Response(_) => {}
     }
@@ -118,24 +116,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_with_failures_up_to_a_limit_and_begin_anew() {
-        let mut pauses = Pauses::default();
-        for round in 0..2 {
-            for grown in [1, 2, 4, 8, 16, 30, 30].map(Duration::from_secs) {
-                let pause = pauses.after_failure();
-                assert!(pause >= grown / 2 && pause <= grown, "{pause:?} for {grown:?} in round {round}");
-            }
-            let pause = pauses.after_success();
-            assert!(pause >= RETRY / 2 && pause <= RETRY, "{pause:?}");
-        }
-        pauses.failures = u32::MAX;
-        assert!(pauses.after_failure() <= LONGEST);
-    }
-
-    #[test]
     fn a_server_says_how_long_to_wait_after_a_good_stream_and_at_least_after_a_bad_one() {
         let short = Duration::from_millis(100);
-        let mut pauses = Pauses { retry: Some(short), ..Pauses::default() };
+        let mut pauses = Pauses { retry: Some(short), ..Pauses::new() };
         assert_eq!(pauses.after_success(), short);
         assert!(pauses.after_failure() >= RETRY / 2);
         pauses.retry = Some(Duration::from_secs(45));

@@ -4,13 +4,13 @@
 //! of events, which we parse as the HTML standard says (`sse`, `events`) and resume if it breaks (`follow`). Messages
 //! that belong to no request come on a stream of their own (`listen`). A server that has forgotten the session answers
 //! 404: the link is then lost, and the runtime opens another one and repeats the refused requests. Notifications keep
-//! their order among the requests (`notifications`), the server's questions to the client are bounded (`questions`),
+//! their order among the requests (`notifications`), the server's questions to the client are bounded (`crate::questions`),
 //! and the session at the server always ends with ours (`session_guard`). While a server is away, requests wait for it
 //! (`outage`). The client's own credentials are never passed on. Over HTTP+SSE the session at the server is one
 //! stream, and lives as long as that stream (`http_sse`).
 //!
 //! All this is for servers with sessions. Requests without a session, of the modern era, are posted as they are
-//! ([`modern`]).
+//! (`modern`).
 
 mod detect;
 
@@ -19,12 +19,11 @@ mod link;
 mod follow;
 mod listen;
 mod notifications;
-mod questions;
 mod session_guard;
 
 mod http_sse;
 
-pub mod modern;
+mod modern;
 
 mod http_client;
 mod outage;

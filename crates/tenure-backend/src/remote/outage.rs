@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tenure_protocol::{Reason, RpcError};
 use tokio::time::Instant;
 
-use crate::jitter::jitter;
+use crate::backoff::Backoff;
 
 /// The first pause, and the longest that it grows to.
 const FIRST: Duration = Duration::from_millis(100);
@@ -128,7 +128,7 @@ impl Outage {
 
     /// The retry state of one request.
     pub(super) fn waits(&self) -> Waits<'_> {
-        Waits { outage: self, until: None, failures: 0, broken_off: 0 }
+        Waits { outage: self, until: None, pauses: Backoff::new(FIRST, LONGEST), broken_off: 0 }
     }
 }
 
@@ -136,7 +136,7 @@ impl Outage {
 pub(super) struct Waits<'a> {
     outage: &'a Outage,
     until: Option<Instant>,
-    failures: u32,
+    pauses: Backoff,
     broken_off: u32,
 }
 
@@ -149,7 +149,8 @@ impl Waits<'_> {
                 return None;
             }
             // The server had answered, so the earlier outage is over. Start counting again.
-            (self.until, self.failures) = (None, 0);
+            self.until = None;
+            self.pauses.reset();
         }
         let until = self.outage.goes_on();
         let until = *self.until.get_or_insert(until);
@@ -158,10 +159,8 @@ impl Waits<'_> {
         if left.is_zero() || asked > left {
             return None;
         }
-        let grown = FIRST.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST);
-        self.failures = self.failures.saturating_add(1);
         // The last attempt is made when the patience ends.
-        Some(jitter(grown).max(asked).min(left))
+        Some(self.pauses.failed().max(asked).min(left))
     }
 }
 

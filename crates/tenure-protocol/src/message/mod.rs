@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::error::RpcError;
 use crate::json::RawJson;
+use crate::json::object::quoted;
 use crate::method::Method;
 use crate::request_id::RequestId;
 
@@ -197,17 +198,12 @@ pub fn write_notification(method: &Method, params: Option<&RawJson>) -> Bytes {
 }
 
 fn write_call(id: Option<&RequestId>, method: &Method, params: Option<&RawJson>) -> Bytes {
-    let method = RawJson::of(&method.as_str());
-    let mut parts: Vec<&[u8]> = vec![br#"{"jsonrpc":"2.0""#];
-    if let Some(id) = id {
-        parts.extend([br#","id":"#.as_slice(), id.raw()]);
-    }
-    parts.extend([br#","method":"#.as_slice(), method.bytes()]);
-    if let Some(params) = params {
-        parts.extend([br#","params":"#.as_slice(), params.bytes()]);
-    }
-    parts.push(b"}");
-    join(&parts)
+    let method = quoted(method.as_str());
+    let (id_name, id): (&[u8], &[u8]) = id.map_or((b"", b""), |id| (br#","id":"#, id.raw()));
+    let (params_name, params): (&[u8], &[u8]) =
+        params.map_or((b"", b""), |params| (br#","params":"#, params.bytes()));
+    let start = br#"{"jsonrpc":"2.0""#;
+    join(&[start, id_name, id, br#","method":"#, method.as_bytes(), params_name, params, b"}"])
 }
 
 fn join(parts: &[&[u8]]) -> Bytes {

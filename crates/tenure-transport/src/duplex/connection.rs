@@ -11,8 +11,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use tenure_protocol::message::{self, Malformed};
 use tenure_protocol::{
-    Error, Incoming, Kind, Message, Method, Notification, RawJson, Reason, Request, RequestId, Response,
-    RpcError, era, revision,
+    Eras, Error, Incoming, Kind, Message, Method, Notification, RawJson, Reason, Request, RequestId,
+    Response, RpcError,
 };
 use tenure_session::call::Caller;
 use tenure_session::exchange::Exchanges;
@@ -22,12 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::cursor::Cursor;
-use super::exchange::{DuplexEraChoice, Exchanging};
+use super::exchange::Exchanging;
 use super::input::{Input, InputMessage};
 use super::outgoing::Outgoing;
 use super::pump::{Ended, Outlet};
 use super::questions::Questions;
 use crate::duplex::oversize_id::OversizeMessage;
+use crate::era_choice::{self, Batch, BatchFault, EraChoice, modern_batch, no_batch};
 
 /// The connection of one client.
 pub(crate) struct DuplexConnection {
@@ -191,9 +192,7 @@ impl DuplexConnection {
             InputMessage::TooLong(message) => return self.too_long(message).await,
         };
         match incoming {
-            Ok(Incoming::One(Message::Request(request))) => self.request(request, lines).await,
-            Ok(Incoming::One(Message::Notification(notification))) => self.notification(notification).await,
-            Ok(Incoming::One(Message::Response(response))) => self.response(response),
+            Ok(Incoming::One(message)) => self.message(message, lines).await,
             Ok(Incoming::Batch(elements)) => {
                 if let Err(error) = self.batch(&elements).await {
                     self.refuse(&error, None).await;
@@ -208,22 +207,24 @@ impl DuplexConnection {
         }
     }
 
+    async fn message(&mut self, message: Message, lines: &mut impl Input) {
+        let eras = self.exchanging.as_ref().map_or(Eras::Legacy, Exchanging::eras);
+        match (era_choice::choose(eras, &message, None), message, &self.exchanging) {
+            (EraChoice::Exchange, Message::Request(request), Some(exchanging)) => {
+                let caller = self.settings.caller.clone();
+                exchanging.request(request, caller, &self.output, &self.tasks).await;
+            }
+            (EraChoice::NotServed(error), Message::Request(request), _) => {
+                self.refuse(&error, Some(&request.id)).await;
+            }
+            (_, Message::Request(request), _) => self.request(request, lines).await,
+            (_, Message::Notification(notification), _) => self.notification(notification).await,
+            (_, Message::Response(response), _) => self.response(response),
+        }
+    }
+
     async fn request(&mut self, request: Request, lines: &mut impl Input) {
         let id = request.id.clone();
-        if let Some(exchanging) = &self.exchanging {
-            match exchanging.choose_era(&request) {
-                DuplexEraChoice::Session => {}
-                DuplexEraChoice::Exchange => {
-                    let caller = self.settings.caller.clone();
-                    return exchanging.request(request, caller, &self.output, &self.tasks).await;
-                }
-                DuplexEraChoice::NotServed(error) => return self.refuse(&error, Some(&id)).await,
-            }
-        }
-        if let Some(version) = era::meta_version(request.params.as_ref()) {
-            // The modern era is not served here; its clients fall back to `initialize`.
-            return self.refuse(&revision::unsupported(&version), Some(&id)).await;
-        }
         match (&self.session, &request.method) {
             (Some(session), _) => self.call(Arc::clone(session), request).await,
             (None, Method::Initialize) => self.open(request, lines).await,
@@ -380,28 +381,20 @@ impl DuplexConnection {
     /// Takes an array of messages, all or none.
     async fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
         let session = self.session.as_ref().filter(|session| session.revision().has_batches());
-        let session = session.ok_or_else(|| {
-            Error::new(Reason::BatchNotAllowed, "Batches are only allowed in sessions of revision 2025-03-26")
+        let session = session.ok_or_else(no_batch)?;
+        let Batch { messages, requests } = Batch::read(elements).map_err(|fault| match fault {
+            BatchFault::Modern => modern_batch(),
+            BatchFault::Initialize => no_message("initialize must not be part of a batch"),
+            BatchFault::Malformed(Malformed::Syntax(_)) => no_message("an element is not JSON"),
+            BatchFault::Malformed(Malformed::Envelope(detail, _)) => no_message(detail),
         })?;
-        let mut messages = Vec::with_capacity(elements.len());
-        let mut waiting = Vec::new();
-        for element in elements {
-            let message = Message::parse(element.bytes()).map_err(|fault| match fault {
-                Malformed::Syntax(_) => no_message("an element is not JSON"),
-                Malformed::Envelope(detail, _) => no_message(detail),
-            })?;
-            match &message {
-                Message::Request(request) if request.method == Method::Initialize => {
-                    return Err(no_message("initialize must not be part of a batch"));
-                }
-                Message::Request(request) => waiting.push(request.id.clone()),
-                Message::Response(response) => self.questions.settle(&response.id),
-                Message::Notification(_) => {}
+        for message in &messages {
+            if let Message::Response(response) = message {
+                self.questions.settle(&response.id);
             }
-            messages.push(message);
         }
         if let Some(Answer::Stream(reader)) = session.batch(messages, &self.settings.caller)? {
-            self.carry(session, reader, waiting).await;
+            self.carry(session, reader, requests).await;
         }
         Ok(())
     }

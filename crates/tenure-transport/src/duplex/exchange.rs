@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use tenure_protocol::era::{self, Shape};
 use tenure_protocol::{
-    Era, Eras, Error, Message, Method, Notification, Reason, Request, RequestId, message, modern, params,
+    Eras, Error, Method, Notification, Reason, Request, RequestId, message, modern, params,
 };
 use tenure_session::call::Caller;
 use tenure_session::exchange::{ExchangeAnswer, Exchanges};
@@ -37,29 +36,14 @@ impl RequestsInFlight {
     }
 }
 
-/// Which part serves a request, by its era.
-pub(super) enum DuplexEraChoice {
-    Session,
-    Exchange,
-    /// Its era is not served here.
-    NotServed(Error),
-}
-
 impl Exchanging {
     pub(crate) fn new(exchanges: Exchanges) -> Self {
         Self { exchanges, running: Arc::default() }
     }
 
-    pub(super) fn choose_era(&self, request: &Request) -> DuplexEraChoice {
-        let eras = self.exchanges.eras();
-        match (era::belongs(Shape::Request, request.params.as_ref(), None), eras) {
-            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => DuplexEraChoice::Session,
-            (Era::Modern, Eras::Both | Eras::Modern) => DuplexEraChoice::Exchange,
-            (Era::Legacy, Eras::Modern) => {
-                let asked = era::requested(&Message::Request(request.clone()));
-                DuplexEraChoice::NotServed(era::not_served(asked.as_deref().unwrap_or_default(), eras))
-            }
-        }
+    /// Which eras are served.
+    pub(super) fn eras(&self) -> Eras {
+        self.exchanges.eras()
     }
 
     /// Starts a request, and spawns a task if its answer does not come at once.

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::body::Body;
 use super::endpoint::{Endpoint, event_stream};
+use super::event_body::EventsThenDone;
 use super::headers::RequiredAccept;
 use super::leniencies::Leniencies;
 use super::reject::{json, reject};
@@ -90,7 +91,7 @@ impl Endpoint {
             (Answer::Json(body), _) => format.respond(body),
             (Answer::Stream(reader), AnswerFormat::Streamable) => self.stream(reader),
             (Answer::Stream(reader), AnswerFormat::Done) => {
-                event_stream(Body::events_then_done(reader, self.0.rules.keep_alive))
+                event_stream(Body::events(EventsThenDone::new(reader), self.0.rules.keep_alive))
             }
             (answer @ Answer::Stream(_), AnswerFormat::Json) => {
                 json(StatusCode::OK, self.whole(answer, session, requests).await)

@@ -4,22 +4,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tenure_session::Reader;
 use tenure_session::budget::{Share, Unread};
-use tenure_session::session::Item;
-use tokio::time::{Instant, Sleep};
 use tokio_util::task::TaskTracker;
 
-use super::doors::DoorStream;
+use super::event_body::{EventBody, EventSource, FRAME_BYTES};
 use super::pieces::Pieces;
-use super::sse::{self, Wording};
-use crate::http::exchange_body::ExchangeBody;
 use crate::http::http2_pacing::{PIECE_BYTES, Paced, Stalled};
-
-/// The most bytes that are put into one frame before the client has taken the last one.
-pub(super) const FRAME_BYTES: usize = 64 << 10;
 
 /// A response body.
 #[derive(Debug)]
@@ -31,31 +23,8 @@ enum BodyKind {
     Full(Bytes),
     Pieces(Box<Pieces>),
     Comment(&'static [u8]),
-    Events(Box<EventsBody>),
-    Door(Box<DoorStream>),
-    Flow(Box<ExchangeBody>),
+    Events(Box<EventBody<dyn EventSource>>),
     Paced(Paced),
-}
-
-#[derive(Debug)]
-struct EventsBody {
-    reader: Reader,
-    opened: bool,
-    shape: Shape,
-    wording: Wording,
-    keep_alive: Duration,
-    timer: Pin<Box<Sleep>>,
-}
-
-/// What a stream sends around its messages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Shape {
-    /// As Streamable HTTP defines it.
-    Streamable,
-    /// Only messages, and then a `done` event.
-    ThenDone,
-    /// The `done` event was sent, or must not be sent.
-    Done,
 }
 
 impl Body {
@@ -71,17 +40,9 @@ impl Body {
         Self(BodyKind::Comment(text))
     }
 
-    pub(super) fn events(reader: Reader, keep_alive: Duration, wording: Wording) -> Self {
-        let events = EventsBody::new(reader, keep_alive, Shape::Streamable);
-        Self(BodyKind::Events(Box::new(EventsBody { wording, ..events })))
-    }
-
-    pub(super) fn events_then_done(reader: Reader, keep_alive: Duration) -> Self {
-        Self(BodyKind::Events(Box::new(EventsBody::new(reader, keep_alive, Shape::ThenDone))))
-    }
-
-    pub(super) fn flow(flow: ExchangeBody) -> Self {
-        Self(BodyKind::Flow(Box::new(flow)))
+    /// A stream of events, with keep-alive comments in quiet times.
+    pub(super) fn events(source: impl EventSource + 'static, keep_alive: Duration) -> Self {
+        Self(BodyKind::Events(Box::new(EventBody::new(source, keep_alive))))
     }
 
     /// Counts a large answer against the client's share until the client has read it.
@@ -112,67 +73,18 @@ impl Body {
                 let unread = share.unread(bytes.len());
                 Paced::whole(bytes, tasks, stall, unread)
             }
-            BodyKind::Events(mut events) => Paced::new(move |cx| events.poll(cx), tasks, stall, None),
-            BodyKind::Flow(mut flow) => Paced::new(move |cx| flow.poll(cx), tasks, stall, None),
+            BodyKind::Events(mut events) if events.source.may_run_ahead() => {
+                Paced::new(move |cx| events.poll(cx), tasks, stall, None)
+            }
             BodyKind::Paced(paced) => paced,
             other @ (BodyKind::Empty
             | BodyKind::Full(_)
             | BodyKind::Pieces(_)
             | BodyKind::Comment(_)
-            | BodyKind::Door(_)) => {
+            | BodyKind::Events(_)) => {
                 return Self(other);
             }
         }))
-    }
-
-    pub(super) fn door(stream: DoorStream) -> Self {
-        Self(BodyKind::Door(Box::new(stream)))
-    }
-}
-
-impl EventsBody {
-    fn new(reader: Reader, keep_alive: Duration, shape: Shape) -> Self {
-        let timer = Box::pin(tokio::time::sleep(keep_alive));
-        let opened = shape != Shape::Streamable;
-        Self { reader, opened, shape, wording: Wording::default(), keep_alive, timer }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut out = BytesMut::new();
-        if !self.opened {
-            self.opened = true;
-            out.extend_from_slice(sse::OPENING);
-        }
-        let retry = self.reader.retry();
-        // Events that are ready share a frame, so that a replay needs few writes.
-        while out.len() < FRAME_BYTES {
-            match self.reader.poll_next(cx) {
-                // Clients at POST `/sse` take every event for a message.
-                Poll::Ready(Some(Item::Prime(_))) if self.shape != Shape::Streamable => {}
-                Poll::Ready(Some(item)) => {
-                    if matches!(item, Item::Close(_)) && self.shape == Shape::ThenDone {
-                        // More messages come when the client resumes, so `done` must not be sent.
-                        self.shape = Shape::Done;
-                    }
-                    sse::write_worded(&item, retry, self.wording, &mut out);
-                }
-                Poll::Ready(None) if self.shape == Shape::ThenDone => {
-                    self.shape = Shape::Done;
-                    out.extend_from_slice(sse::DONE);
-                    break;
-                }
-                Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
-                Poll::Ready(None) | Poll::Pending => break,
-            }
-        }
-        if out.is_empty() {
-            std::task::ready!(self.timer.as_mut().poll(cx));
-            out.extend_from_slice(sse::KEEP_ALIVE);
-        }
-        self.timer.as_mut().reset(Instant::now() + self.keep_alive);
-        // Polled once after the reset, even if an event was written, because only a polled timer wakes this task.
-        let _ = self.timer.as_mut().poll(cx);
-        Poll::Ready(Some(out.freeze()))
     }
 }
 
@@ -200,8 +112,6 @@ impl http_body::Body for Body {
                 Some(bytes)
             }
             BodyKind::Events(events) => std::task::ready!(events.poll(cx)),
-            BodyKind::Door(stream) => std::task::ready!(stream.poll(cx)),
-            BodyKind::Flow(flow) => std::task::ready!(flow.poll(cx)),
             BodyKind::Paced(paced) => {
                 return paced.poll(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)));
             }
@@ -226,7 +136,7 @@ impl http_body::Body for Body {
             BodyKind::Pieces(pieces) => SizeHint::with_exact(pieces.left() as u64),
             BodyKind::Comment(text) => SizeHint::with_exact(text.len() as u64),
             BodyKind::Paced(paced) => paced.left().map_or_else(SizeHint::default, SizeHint::with_exact),
-            BodyKind::Events(_) | BodyKind::Door(_) | BodyKind::Flow(_) => SizeHint::default(),
+            BodyKind::Events(_) => SizeHint::default(),
         }
     }
 }

@@ -1,11 +1,8 @@
 //! The MCP endpoint: one request in, one response out.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::answer::AnswerFormat;
 use super::body::Body;
 use super::cors::{self, BrowserPage};
+use super::event_body::SessionEvents;
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
 use super::leniencies::Leniencies;
@@ -274,7 +272,8 @@ impl Endpoint {
     /// A response that streams events.
     pub(super) fn stream(&self, reader: Reader) -> Response<Body> {
         let rules = &self.0.rules;
-        event_stream(Body::events(reader, rules.keep_alive, rules.leniencies.wording()))
+        let events = SessionEvents { reader, wording: rules.leniencies.wording() };
+        event_stream(Body::events(events, rules.keep_alive))
     }
 }
 
@@ -307,24 +306,4 @@ pub(super) fn with_session(mut response: Response<Body>, session: &Session) -> R
         response.headers_mut().insert(headers::SESSION_ID, id);
     }
     response
-}
-
-impl<B> tower_service::Service<Request<B>> for Endpoint
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let endpoint = self.clone();
-        let remote = request.extensions().get::<Remote>().cloned();
-        Box::pin(async move { Ok(endpoint.handle(request, remote.as_ref()).await) })
-    }
 }

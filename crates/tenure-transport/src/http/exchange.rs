@@ -2,30 +2,19 @@
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
-use tenure_protocol::era::{self, Shape};
 use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
-use tenure_protocol::{Era, Eras, Message, RawJson, Request};
+use tenure_protocol::{Eras, Request};
 use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream};
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
-use crate::http::exchange_body::ExchangeBody;
+use crate::era_choice::is_modern;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM: &str = "mcp-param-";
-
-/// Which part serves a message, by its era.
-pub(super) enum HttpEraChoice<'a> {
-    /// Sessions.
-    Session,
-    /// Exchanges.
-    Exchange(&'a Exchanges),
-    /// Its era is not served here; these are.
-    NotServed(Eras),
-}
 
 impl Endpoint {
     /// Which eras are served.
@@ -36,38 +25,7 @@ impl Endpoint {
     /// Whether a request with this version in its header cannot belong to a session.
     pub(super) fn has_no_sessions_for(&self, version: Option<&str>) -> bool {
         // Decided by the header alone, because the body was not read yet.
-        let is_modern = era::belongs(Shape::NoMessage, None, version) == Era::Modern;
-        is_modern || self.eras() == Eras::Modern
-    }
-
-    /// Which part serves a message. Without exchanges, sessions serve every message.
-    pub(super) fn choose_era(
-        &self,
-        shape: Shape,
-        params: Option<&RawJson>,
-        header: Option<&str>,
-    ) -> HttpEraChoice<'_> {
-        let Some(exchanges) = &self.0.exchanges else { return HttpEraChoice::Session };
-        match (era::belongs(shape, params, header), exchanges.eras()) {
-            (_, Eras::Legacy) | (Era::Legacy, Eras::Both) => HttpEraChoice::Session,
-            (Era::Modern, Eras::Both | Eras::Modern) => HttpEraChoice::Exchange(exchanges),
-            (Era::Legacy, Eras::Modern) => HttpEraChoice::NotServed(Eras::Modern),
-        }
-    }
-
-    /// Whether a batch contains a message of the modern era, which has no batches.
-    pub(super) fn is_modern_batch(&self, elements: &[RawJson], header: Option<&str>) -> bool {
-        let modern = |shape, params: Option<&RawJson>| {
-            matches!(
-                self.choose_era(shape, params, header),
-                HttpEraChoice::Exchange(_) | HttpEraChoice::NotServed(_)
-            )
-        };
-        modern(Shape::NoMessage, None)
-            || elements.iter().any(|element| match Message::parse(element.bytes()) {
-                Ok(Message::Request(request)) => modern(Shape::Batch, request.params.as_ref()),
-                _ => false,
-            })
+        is_modern(version) || self.eras() == Eras::Modern
     }
 
     /// Answers a request.
@@ -115,7 +73,7 @@ impl Endpoint {
     }
 
     fn flow(&self, flow: Flow) -> Response<Body> {
-        event_stream(Body::flow(ExchangeBody::new(flow, self.0.rules.keep_alive)))
+        event_stream(Body::events(flow, self.0.rules.keep_alive))
     }
 }
 

@@ -63,8 +63,7 @@ pub(super) fn check_host(
     if remote.is_some() {
         check_one_host(parts.version, &parts.headers)?;
     }
-    let host = host(&parts.headers, parts.uri.authority());
-    if !host.is_none_or(|host| hosts.allow(host, Peer::of(remote))) {
+    if !hosts.allow(host(&parts.headers, parts.uri.authority()), Peer::of(remote)) {
         return Err(Error::new(Reason::HostNotAllowed, "This Host is not served here"));
     }
     Ok(())
@@ -106,12 +105,14 @@ pub(super) fn host<'a>(headers: &'a HeaderMap, authority: Option<&'a Authority>)
 }
 
 impl AllowedHosts {
-    fn allow(&self, host: &str, peer: Peer) -> bool {
+    /// A request of HTTP/1.0 may name no host; from another machine it might be meant for any.
+    fn allow(&self, host: Option<&str>, peer: Peer) -> bool {
         let listed = match self {
             Self::Any => return true,
             Self::Loopback => &[][..],
             Self::List(hosts) => hosts,
         };
+        let Some(host) = host else { return peer == Peer::Near };
         let name = without_port(host);
         (peer == Peer::Near && is_loopback(name))
             || listed
@@ -172,10 +173,10 @@ mod tests {
             ("", false),
         ];
         for (host, expected) in table {
-            assert_eq!(own.allow(host, Peer::Near), expected, "{host}");
+            assert_eq!(own.allow(Some(host), Peer::Near), expected, "{host}");
         }
-        assert!(!AllowedHosts::Loopback.allow("mcp.example.com", Peer::Near));
-        assert!(AllowedHosts::Any.allow("evil.example.com", Peer::Far));
+        assert!(!AllowedHosts::Loopback.allow(Some("mcp.example.com"), Peer::Near));
+        assert!(AllowedHosts::Any.allow(Some("evil.example.com"), Peer::Far));
     }
 
     #[test]
@@ -205,6 +206,25 @@ mod tests {
             assert_eq!(checked.is_ok(), expected, "{host} from {peer} where {hosts:?} may");
         }
         assert!(check_host(&request("localhost"), None, &AllowedHosts::Loopback).is_ok(), "it is not said");
+    }
+
+    #[test]
+    fn a_request_that_names_no_host_is_served_only_to_peers_on_this_machine() {
+        let (mut parts, ()) = http::Request::post("/mcp").body(()).unwrap().into_parts();
+        parts.version = Version::HTTP_10;
+        let from = |peer: &str| Some(Remote::new(format!("{peer}:5000").parse().unwrap(), "http"));
+        let listed = AllowedHosts::List(vec!["mcp.example.com".into()]);
+        for (peer, hosts, expected) in [
+            ("127.0.0.1", &AllowedHosts::Loopback, true),
+            ("127.0.0.1", &listed, true),
+            ("192.0.2.7", &AllowedHosts::Loopback, false),
+            ("192.0.2.7", &listed, false),
+            ("192.0.2.7", &AllowedHosts::Any, true),
+        ] {
+            let checked = check_host(&parts, from(peer).as_ref(), hosts);
+            assert_eq!(checked.is_ok(), expected, "from {peer} where {hosts:?} may");
+        }
+        assert!(check_host(&parts, None, &AllowedHosts::Loopback).is_ok(), "the peer is not known");
     }
 
     #[test]

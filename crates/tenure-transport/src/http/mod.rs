@@ -2,10 +2,11 @@
 //!
 //! A request passes `guard` (checks Host and Origin; `cors` answers browsers that ask for their pages) and `headers`
 //! (parses the headers), then `post`, `get` or `delete`; `exchange` continues a POST of the modern era. Only `reject`
-//! turns a refusal into a response. `answer` gives the answer to a POST its format, [`sse`] writes streams, and
+//! turns a refusal into a response. `answer` gives the answer to a POST its format, `sse` and `event_body` write streams, and
 //! `http2_pacing` limits how far the server runs ahead of an HTTP/2 client. `doors` serves the paths beside `/mcp`.
 //! `leniencies` and `unnamed` make exceptions for clients of earlier designs.
 
+mod service;
 mod router;
 mod endpoint;
 mod guard;
@@ -22,8 +23,8 @@ mod reject;
 mod body;
 mod pieces;
 mod http2_pacing;
-mod exchange_body;
-pub mod sse;
+mod event_body;
+mod sse;
 mod doors;
 mod leniencies;
 mod unnamed;

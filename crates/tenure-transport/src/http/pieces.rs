@@ -8,7 +8,7 @@ use std::task::Context;
 use bytes::Bytes;
 use tenure_session::budget::Unread;
 
-use super::body::FRAME_BYTES;
+use super::event_body::FRAME_BYTES;
 use crate::http::http2_pacing::Stalled;
 
 /// How many of the last pieces are copied. The connection may still hold that many when this is dropped, and a slice

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
-use tenure_protocol::era::{self, EraFault, Shape};
-use tenure_protocol::{Era, Error, Incoming, Message, Method, RawJson, Reason, Request, revision};
+use tenure_protocol::{Eras, Error, Incoming, Message, Method, RawJson, Reason, Request, revision};
 use tenure_session::Session;
 use tenure_session::budget::{Share, Taken};
 use tenure_session::call::Caller;
@@ -15,10 +14,10 @@ use tenure_session::call::Caller;
 use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, with_session};
-use super::exchange::HttpEraChoice;
 use super::receive::{receive, too_large};
 use super::reject::{empty, malformed, reject, reject_new};
 use super::{headers, unnamed};
+use crate::era_choice::{self, Batch, BatchFault, EraChoice, modern_batch, no_batch};
 
 impl Endpoint {
     pub(super) async fn post<B>(
@@ -79,27 +78,19 @@ impl Endpoint {
         format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
-        let (shape, params) = match &message {
-            Message::Request(request) => (Shape::Request, request.params.as_ref()),
-            Message::Notification(_) => (Shape::Notification, None),
-            Message::Response(_) => (Shape::Response, None),
-        };
-        let era_choice = match format {
-            AnswerFormat::Streamable => self.choose_era(shape, params, header),
+        let eras = match format {
+            AnswerFormat::Streamable => self.eras(),
             // The doors serve only clients that are older than the modern era.
-            AnswerFormat::Json | AnswerFormat::Done => HttpEraChoice::Session,
+            AnswerFormat::Json | AnswerFormat::Done => Eras::Legacy,
         };
-        match (era_choice, message) {
-            (HttpEraChoice::Exchange(exchanges), Message::Request(request)) => {
+        match (era_choice::choose(eras, &message, header), message) {
+            (EraChoice::Exchange, Message::Request(request)) if let Some(exchanges) = &self.0.exchanges => {
                 Ok(Box::pin(self.exchange(exchanges, parts, request, asker)).await)
             }
             // The modern era has no session that a notification or response could belong to, so it is ignored.
-            (HttpEraChoice::Exchange(_), _) => Ok(empty(StatusCode::ACCEPTED)),
-            (HttpEraChoice::NotServed(eras), message) => {
-                let requested = era::requested(&message);
-                Err(era::not_served(requested.as_deref().or(header).unwrap_or_default(), eras))
-            }
-            (HttpEraChoice::Session, message) => match self.check_accept(parts, header, format) {
+            (EraChoice::Exchange, _) => Ok(empty(StatusCode::ACCEPTED)),
+            (EraChoice::NotServed(error), _) => Err(error),
+            (EraChoice::Session, message) => match self.check_accept(parts, header, format) {
                 Ok(()) => self.of_session(parts, message, header, asker, format).await,
                 Err(error) => Ok(reject(&error, None)),
             },
@@ -125,7 +116,6 @@ impl Endpoint {
     ) -> Result<Response<Body>, Error> {
         match message {
             Message::Request(request) => {
-                check_era(era::meta_version(request.params.as_ref()).as_deref(), header)?;
                 let is_first = request.method == Method::Initialize
                     && matches!(headers::session(&parts.headers), headers::SessionHeader::None);
                 if is_first {
@@ -148,9 +138,6 @@ impl Endpoint {
                 Ok(named(response, parts))
             }
             Message::Notification(notification) => {
-                if let Ok(Era::Modern) = era::era(Shape::Notification, None, header) {
-                    return Err(revision::unsupported(header.unwrap_or_default()));
-                }
                 let session = self.session_for(parts, header, asker.remote).await?;
                 session.touch();
                 let initialized = notification.method == Method::Initialized;
@@ -205,8 +192,12 @@ impl Endpoint {
         format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
         let header = headers::protocol_version(&parts.headers);
-        if format == AnswerFormat::Streamable && self.is_modern_batch(&elements, header) {
-            return Err(Error::new(Reason::InvalidRequest, "This revision has no batches: send one message"));
+        let has_batches = format != AnswerFormat::Streamable
+            || self.eras() == Eras::Legacy
+            || !self.has_no_sessions_for(header);
+        let batch = Batch::read(&elements);
+        if !has_batches || matches!(batch, Err(BatchFault::Modern)) {
+            return Err(modern_batch());
         }
         let session = match self.session_for(parts, header, asker.remote).await {
             Ok(session) => session,
@@ -216,31 +207,26 @@ impl Endpoint {
         if !session.revision().has_batches() {
             return Err(no_batch());
         }
-        let mut good = Vec::with_capacity(elements.len());
-        for element in elements {
-            match Message::parse(element.bytes()) {
-                Ok(Message::Request(request)) if request.method == Method::Initialize => {
-                    return Err(Error::new(Reason::InvalidRequest, "initialize must not be part of a batch"));
-                }
-                Ok(message) => good.push(message),
-                // Refuses the whole batch, so that the client can repeat it and no element is done twice.
-                Err(fault) => return Ok(malformed(&fault)),
+        let Batch { messages, requests } = match batch {
+            Ok(batch) => batch,
+            Err(BatchFault::Modern) => return Err(modern_batch()),
+            Err(BatchFault::Initialize) => {
+                return Err(Error::new(Reason::InvalidRequest, "initialize must not be part of a batch"));
             }
-        }
-        let ids = good.iter().filter_map(|message| match message {
-            Message::Request(request) => Some(request.id.clone()),
-            Message::Notification(_) | Message::Response(_) => None,
-        });
-        let requests = PostedRequests::Batch(ids.collect());
+            Err(BatchFault::Malformed(fault)) => return Ok(malformed(&fault)),
+        };
         let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
-        let answer = match session.batch(good, &caller) {
+        let answer = match session.batch(messages, &caller) {
             Ok(answer) => answer,
             Err(error) => return Ok(named(reject(&error, None), parts)),
         };
         // The batch may contain `notifications/initialized`, which has to be saved before it is accepted.
         session.saved().await;
         Ok(match answer {
-            Some(answer) => named(self.answer(answer, &session, requests, format).await, parts),
+            Some(answer) => {
+                let requests = PostedRequests::Batch(requests);
+                named(self.answer(answer, &session, requests, format).await, parts)
+            }
             None => empty(StatusCode::ACCEPTED),
         })
     }
@@ -298,22 +284,4 @@ pub(super) fn named(mut response: Response<Body>, parts: &Parts) -> Response<Bod
 /// Polls once, with the task's own waker.
 async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
     std::future::poll_fn(|cx| std::task::Poll::Ready(future.as_mut().poll(cx))).await
-}
-
-fn check_era(meta: Option<&str>, header: Option<&str>) -> Result<(), Error> {
-    match era::era(Shape::Request, meta, header) {
-        Ok(Era::Legacy) => Ok(()),
-        // The modern era is not served here. A client that tries it falls back to `initialize` when it gets a 400
-        // that is not one of the modern errors.
-        Ok(Era::Modern) | Err(EraFault::HeaderMismatch | EraFault::Unsupported) => {
-            Err(revision::unsupported(meta.unwrap_or_default()))
-        }
-        Err(EraFault::MetaMissing | EraFault::ModernBatch) => {
-            Err(revision::unsupported(header.unwrap_or_default()))
-        }
-    }
-}
-
-fn no_batch() -> Error {
-    Error::new(Reason::BatchNotAllowed, "Batches are only allowed in sessions of revision 2025-03-26")
 }

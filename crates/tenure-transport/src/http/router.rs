@@ -3,11 +3,8 @@
 //! Served by [`HttpServer`](crate::serve::HttpServer), or as a `tower` service by an embedder's server.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -179,25 +176,5 @@ impl Router {
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response
-    }
-}
-
-impl<B> tower_service::Service<Request<B>> for Router
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let router = self.clone();
-        let remote = request.extensions().get::<Remote>().cloned();
-        Box::pin(async move { Ok(router.handle(request, remote.as_ref()).await) })
     }
 }

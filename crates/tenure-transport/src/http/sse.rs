@@ -11,10 +11,10 @@ use tenure_session::session::Item;
 use tenure_session::{EventId, SessionId, StreamId};
 
 /// The first bytes of every stream: a comment, so that proxies pass the headers on at once.
-pub const OPENING: &[u8] = b": stream\n\n";
+pub(super) const OPENING: &[u8] = b": stream\n\n";
 
 /// Sent while there is no message to send.
-pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The last event of an answer at POST `/sse`.
 pub(super) const DONE: &[u8] = b"event: done\ndata: {}\n\n";
@@ -28,16 +28,16 @@ pub(super) fn write_message(body: &Bytes, out: &mut BytesMut) {
 
 /// The details of a stream's format; the default is as MCP defines it, the rest is for clients of earlier designs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wording {
+pub(super) struct Wording {
     /// The ids of its events.
-    pub ids: Ids,
+    pub(super) ids: Ids,
     /// Whether the server sends an event `close` when it closes the stream.
-    pub close_event: bool,
+    pub(super) close_event: bool,
 }
 
 /// The ids of the events of a stream.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Ids {
+pub(super) enum Ids {
     /// Stream, position, and a tag of the session.
     #[default]
     Whole,
@@ -48,12 +48,12 @@ pub enum Ids {
 }
 
 /// Writes one item.
-pub fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
+pub(super) fn write(item: &Item, retry: Duration, out: &mut BytesMut) {
     write_worded(item, retry, Wording::default(), out);
 }
 
 /// Writes one item of a stream with this wording.
-pub fn write_worded(item: &Item, retry: Duration, wording: Wording, out: &mut BytesMut) {
+pub(super) fn write_worded(item: &Item, retry: Duration, wording: Wording, out: &mut BytesMut) {
     match item {
         Item::Prime(id) => {
             write_id(id, wording.ids, out);
@@ -106,7 +106,7 @@ fn write_id(id: &EventId, ids: Ids, out: &mut BytesMut) {
     written.expect("writing to memory does not fail");
 }
 
-pub(super) fn write_retry(retry: Duration, out: &mut BytesMut) {
+fn write_retry(retry: Duration, out: &mut BytesMut) {
     writeln!(out.writer(), "retry: {}", retry.as_millis()).expect("writing to memory does not fail");
 }
 

@@ -17,6 +17,7 @@ use tenure_session::call::Caller;
 use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, Remote, event_stream, with_session};
+use super::event_body::SessionEvents;
 use super::headers::{self, RequiredAccept, SessionHeader};
 use super::leniencies::named_event;
 use super::reject::reject;
@@ -92,7 +93,8 @@ impl Endpoint {
         let last = last.map(|last| leniencies.event_id(last.as_bytes(), session.event_names()));
         let reader = session.listen(last.as_deref()).await?;
         let wording = Wording { ids: Ids::Named(*session.id()), ..leniencies.wording() };
-        Ok(with_session(event_stream(Body::events(reader, self.rules().keep_alive, wording)), &session))
+        let events = SessionEvents { reader, wording };
+        Ok(with_session(event_stream(Body::events(events, self.rules().keep_alive)), &session))
     }
 
     /// Opens a session for a client that did not ask for one.

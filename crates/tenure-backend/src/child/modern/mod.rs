@@ -35,6 +35,7 @@ use self::server::ModernChild;
 use super::pool::{TakenChild, WantedChild};
 use super::starter::Starter;
 use super::{ChildBackend, ChildCommand, Warden};
+use crate::pending::cancelled;
 
 /// How long a program may take to answer whether it knows the modern era. A program that knows it answers soon. Another
 /// program may never answer, and a client waits meanwhile.
@@ -83,10 +84,10 @@ impl ChildResponder {
     fn ask(&self, call: Call) -> impl Future<Output = ProbeAnswer> + Send + use<> {
         let inner = Arc::clone(&self.inner);
         async move {
-            let cancelled = call.context.cancellation();
-            match cancelled.run_until_cancelled(inner.ask(&call)).await {
+            let withdrawn = call.context.cancellation();
+            match withdrawn.run_until_cancelled(inner.ask(&call)).await {
                 Some(answer) => answer,
-                None => ProbeAnswer::NotAsked(RpcError::of(Reason::Cancelled, "The request was cancelled")),
+                None => ProbeAnswer::NotAsked(cancelled()),
             }
         }
     }
@@ -119,8 +120,9 @@ impl Responder for ChildResponder {
 impl Probe for ChildResponder {
     fn probe(&self, call: Call) -> BoxFuture<ProbeAttempt> {
         let (inner, key) = (Arc::clone(&self.inner), key(&call));
-        let known =
-            inner.running(&key).is_some_and(|server| server.is_modern() && !server.traffic.is_closed());
+        let known = inner
+            .running(&key)
+            .is_some_and(|server| server.is_modern() && !server.traffic.pending.is_closed());
         let asking = self.ask(call);
         Box::pin(async move {
             let answer = if known { unless_silent(asking.await) } else { inner.soon(asking).await };
@@ -195,7 +197,7 @@ impl CallerChild {
             }
             let TakenChild { process, .. } = starter.process(&self.label, WantedChild::Any).await?;
             let (server, life) = ModernChild::start(process, &starter.command.limits, &self.label);
-            starter.backoff.came_up(self.label.clone(), life);
+            starter.restarts.came_up(self.label.clone(), life);
             Ok(server)
         };
         self.server.get_or_init(start).await.clone()
@@ -210,7 +212,7 @@ impl CallerChild {
     fn is_over(&self) -> bool {
         match self.server.get() {
             None => false,
-            Some(Ok(server)) => server.traffic.is_closed(),
+            Some(Ok(server)) => server.traffic.pending.is_closed(),
             Some(Err(_)) => true,
         }
     }

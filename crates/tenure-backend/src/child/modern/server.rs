@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::backoff::Life;
 use super::super::command::ChildLimits;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
+use super::super::restarts::Life;
 use super::traffic::ModernTraffic;
 
 pub(super) struct ModernChild {
@@ -33,9 +33,9 @@ impl ModernChild {
         let Process { input, output, mut handle } = process;
         handle.tail.serve(label);
         let ended = handle.ended_by_itself.take().unwrap_or_else(|| tokio::sync::oneshot::channel().1);
-        let (out, lines) = mpsc::channel(OUT);
+        let (out, messages) = mpsc::channel(OUT);
         let traffic = ModernTraffic::new(out, label);
-        let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &traffic);
+        let pipes = Pipes::start(input, output, messages, limits.max_line_bytes, &handle, &traffic);
         tracing::debug!(child = handle.id, label, "a server for requests without a session was started");
         let server = Arc::new(Self {
             traffic,
@@ -61,14 +61,14 @@ impl ModernChild {
 
     /// Takes no more requests; resolves when the child has ended. Until then it may answer requests in flight.
     pub(super) fn end(&self) -> BoxFuture<()> {
-        self.traffic.close();
+        self.traffic.pending.close();
         self.pipes.close_input();
         Box::pin(self.handle.end())
     }
 }
 
 async fn end_when_idle(traffic: Arc<ModernTraffic>, server: Weak<ModernChild>, idle: Duration) {
-    traffic.unused_for(idle).await;
+    traffic.pending.unused_for(idle).await;
     if let Some(server) = server.upgrade() {
         tracing::debug!(child = server.handle.id, "the server had no requests for some time; ending it");
         // Dropping the future is fine: the child ends without it.

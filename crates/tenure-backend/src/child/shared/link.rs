@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::member::MemberSession;
 use super::server::SharedServer;
 use crate::child::shared::members::spawn;
-use crate::pending::gone;
+use crate::pending::{gone, unless_cancelled};
 
 pub(super) struct SharedLink {
     pub(super) server: Arc<SharedServer>,
@@ -114,11 +114,7 @@ fn settled<W: Future<Output = ()> + Send + 'static>(
 ) -> BoxFuture<Reply> {
     let (tell, told) = oneshot::channel();
     spawn(work(tell));
-    Box::pin(async move {
-        tokio::select! {
-            biased;
-            reply = told => reply.unwrap_or_else(|_| Err(gone())),
-            () = context.cancelled() => Err(RpcError::of(Reason::Cancelled, "The request was cancelled")),
-        }
-    })
+    Box::pin(
+        async move { unless_cancelled(&context, async { told.await.unwrap_or_else(|_| Err(gone())) }).await },
+    )
 }

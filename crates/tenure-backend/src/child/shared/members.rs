@@ -18,7 +18,6 @@ use crate::child::shared::member::{MemberMessage, MemberSession};
 use crate::child::shared::topics::Topics;
 use crate::child::shared::traffic::SharedTraffic;
 use crate::child::splice;
-use crate::pending::gone;
 
 pub(super) struct ServerMembers {
     pub(super) traffic: Arc<SharedTraffic>,
@@ -94,7 +93,7 @@ impl ServerMembers {
     /// know of the loss; otherwise a session would take the failure for the server's answer.
     pub(super) fn end(&self) {
         if !self.members.lock().is_lost {
-            self.traffic.over(&gone());
+            self.traffic.over();
         }
     }
 
@@ -189,7 +188,7 @@ impl MessageSink for ServerMembers {
         for member in members.values() {
             member.outlet.link_lost();
         }
-        self.traffic.over(&gone());
+        self.traffic.over();
     }
 
     fn label(&self) -> String {

@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::backoff::Life;
 use super::super::command::ChildLimits;
 use super::super::link::Failure;
 use super::super::pipes::{OUT, Pipes};
 use super::super::process::{Handle, Process};
+use super::super::restarts::Life;
 use super::super::splice;
 use super::traffic::SharedTraffic;
 use crate::child::shared::members::ServerMembers;
@@ -46,9 +46,9 @@ impl SharedServer {
         let began = Instant::now();
         let Process { input, output, mut handle } = process;
         let ended = handle.ended_by_itself.take().unwrap_or_else(|| tokio::sync::oneshot::channel().1);
-        let (out, lines) = mpsc::channel(OUT);
+        let (out, messages) = mpsc::channel(OUT);
         let members = ServerMembers::new(SharedTraffic::new(out, limits.start_timeout));
-        let pipes = Pipes::start(input, output, lines, limits.max_line_bytes, &handle, &members);
+        let pipes = Pipes::start(input, output, messages, limits.max_line_bytes, &handle, &members);
         let shaking = tokio::time::timeout(patience, shake_hands(&members.traffic));
         let Some(answer) = given_up.run_until_cancelled(shaking).await else {
             pipes.close_input();

@@ -175,7 +175,7 @@ async fn start(
         match SharedServer::start(process, limits, patience, given_up).await {
             Ok((server, life)) => {
                 tracing::info!(child = server.id(), "the shared server has started");
-                starter.backoff.came_up(LABEL.to_owned(), life);
+                starter.restarts.came_up(LABEL.to_owned(), life);
                 return Some(Ok(server));
             }
             Err(NoServer::GivenUp) => {

@@ -11,7 +11,8 @@ use super::super::events::UpstreamEvents;
 use super::super::link::{no_answer, refusal};
 use super::super::outage::{Away, Fault};
 use super::ModernRemote;
-use crate::remote::http_client::{HttpAnswer, error_of, too_long};
+use crate::pending::too_long;
+use crate::remote::http_client::{HttpAnswer, error_of};
 
 impl ModernRemote {
     /// Posts a request and reads its answer. Notifications before the answer go through the context, if there is one.

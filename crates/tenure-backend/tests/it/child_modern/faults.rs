@@ -28,7 +28,7 @@ async fn what_the_server_says_is_passed_on_or_says_why_not() {
         ),
         (
             format!(r#"echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{{\"x\":\"{long}\"}}}}""#),
-            Err((-32603, "longer than a line may be")),
+            Err((-32603, "longer than a message may be")),
         ),
         // Messages that are not for us, and then the answer.
         (

@@ -19,7 +19,6 @@ mod frames;
 use std::time::Duration;
 
 pub(crate) use keeper::{Doorkeeper, SharedPermit};
-pub(super) use sse::DoorStream;
 
 /// Which doors are open.
 #[derive(Clone, Debug)]

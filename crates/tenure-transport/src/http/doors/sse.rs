@@ -5,8 +5,7 @@
 //! So every event has an id, which contains the session's name and the client's cursor.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -15,7 +14,6 @@ use http::{HeaderValue, Response, StatusCode};
 use tenure_protocol::{Error, Incoming, Reason};
 use tenure_session::SessionId;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::{Doorkeeper, Post};
@@ -24,12 +22,10 @@ use crate::duplex::{Cursor, Input, InputMessage, MAX_WAITING, Outgoing};
 use crate::http::body::Body;
 use crate::http::doors::connection::{Claim, ClosableInput, DoorConnection, DoorEnd, EndSignal};
 use crate::http::endpoint::{Endpoint, Remote, event_stream};
+use crate::http::event_body::EventSource;
 use crate::http::headers::{self, RequiredAccept};
 use crate::http::reject::{empty, malformed, reject};
 use crate::http::sse;
-
-/// The most bytes that are put into one frame before the client has taken the last one.
-const FRAME_BYTES: usize = 64 << 10;
 
 impl Doorkeeper {
     pub(super) async fn open_stream(
@@ -65,7 +61,7 @@ impl Doorkeeper {
         let (last, written) = oneshot::channel();
         let stream = DoorStream {
             messages,
-            post: Some(post.name()),
+            post: post.name(),
             name: connection.is_own().then_some(id),
             opened: connection.opened(),
             cursor: connection.cursor(),
@@ -73,8 +69,6 @@ impl Doorkeeper {
             ended: false,
             end_signal: end_signal.clone(),
             retry: endpoint.sessions().limits().stop_retry,
-            keep_alive: rules.keep_alive,
-            timer: Box::pin(tokio::time::sleep(rules.keep_alive)),
         };
         self.spawn(async move {
             // Held until the connection has ended, and then closes the address.
@@ -82,7 +76,7 @@ impl Doorkeeper {
             let written = async { written.await.unwrap_or_default() };
             connection.run(Posted(posts), output, end_signal, written).await;
         });
-        let mut response = event_stream(Body::door(stream));
+        let mut response = event_stream(Body::events(stream, rules.keep_alive));
         if let Ok(id) = HeaderValue::from_str(&id.expose()) {
             response.headers_mut().insert(headers::SESSION_ID, id);
         }
@@ -192,10 +186,10 @@ impl ClosableInput for Posted {
 
 /// The stream that a client reads: the writer, as the body of a response.
 #[derive(Debug)]
-pub(in crate::http) struct DoorStream {
+struct DoorStream {
     messages: mpsc::Receiver<Outgoing>,
-    /// The address to post to, until it was sent.
-    post: Option<SessionId>,
+    /// The address to post to.
+    post: SessionId,
     /// The name of the session, if events have ids.
     name: Option<SessionId>,
     /// Cancelled when the session is open; from then on the client can come back to it.
@@ -206,50 +200,41 @@ pub(in crate::http) struct DoorStream {
     ended: bool,
     end_signal: EndSignal,
     retry: Duration,
-    keep_alive: Duration,
-    timer: Pin<Box<Sleep>>,
+}
+
+impl EventSource for DoorStream {
+    fn open(&mut self, out: &mut BytesMut) {
+        write(out, format_args!("event: endpoint\ndata: /messages?sessionId={}\n", self.post.expose()));
+        self.write_id(out);
+        out.put_u8(b'\n');
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let Some(outgoing) = ready!(self.messages.poll_recv(cx)) else {
+            self.ended = true;
+            if self.end_signal.get() == DoorEnd::Stopped {
+                sse::write_close(self.retry, out);
+            }
+            return Poll::Ready(None);
+        };
+        self.cursor.pass(&outgoing);
+        if let Outgoing::Message { body, .. } = outgoing {
+            self.write_id(out);
+            sse::write_message(&body, out);
+        }
+        Poll::Ready(Some(()))
+    }
+
+    /// It has to know which messages were written, and only a few messages wait in its queue.
+    fn may_run_ahead(&self) -> bool {
+        false
+    }
 }
 
 impl DoorStream {
-    pub(in crate::http) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut out = BytesMut::new();
-        if let Some(post) = self.post.take() {
-            write(&mut out, format_args!("event: endpoint\ndata: /messages?sessionId={}\n", post.expose()));
-            self.write_id(&mut out);
-            out.put_u8(b'\n');
-        }
-        while out.len() < FRAME_BYTES && !self.ended {
-            match self.messages.poll_recv(cx) {
-                Poll::Ready(Some(outgoing)) => {
-                    self.cursor.pass(&outgoing);
-                    if let Outgoing::Message { body, .. } = outgoing {
-                        self.write_id(&mut out);
-                        sse::write_message(&body, &mut out);
-                    }
-                }
-                Poll::Ready(None) => {
-                    self.ended = true;
-                    if self.end_signal.get() == DoorEnd::Stopped {
-                        sse::write_retry(self.retry, &mut out);
-                        out.put_u8(b'\n');
-                    }
-                }
-                Poll::Pending => break,
-            }
-        }
-        if out.is_empty() && self.ended {
-            return Poll::Ready(None);
-        }
-        if out.is_empty() {
-            std::task::ready!(self.timer.as_mut().poll(cx));
-            out.extend_from_slice(sse::KEEP_ALIVE);
-        }
-        self.timer.as_mut().reset(Instant::now() + self.keep_alive);
-        // Polled once after the reset, even if a message was written, because only a polled timer wakes this task.
-        let _ = self.timer.as_mut().poll(cx);
-        Poll::Ready(Some(out.freeze()))
-    }
-
     fn write_id(&self, out: &mut BytesMut) {
         if let Some(name) = self.name.filter(|_| self.opened.is_cancelled()) {
             write(out, format_args!("id: {}.{}\n", name.expose(), self.cursor));

@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::support::{ALL, OldClient, Socket, all_and, get_sse, refusal, shake, tool_call};
 use crate::support::client::Ask;
 use crate::support::node::{Steered, announce, demo_with};
-use crate::support::session::{initialize_params, request};
+use crate::support::session::{initialize_params, notification, request};
 use crate::support::wait::{until, within};
 
 #[tokio::test]
@@ -74,6 +74,21 @@ async fn what_is_no_message_is_refused_and_the_talk_goes_on() {
     assert_eq!(socket.heard().await, "error 1 already_initialized");
     socket.send(&request(2, "tools/list", &json!({}))).await;
     assert_eq!(socket.heard().await, "result 2");
+}
+
+#[tokio::test]
+async fn a_modern_request_in_a_batch_is_refused_on_a_socket() {
+    let node = demo_with(ALL).await;
+    let mut socket = Socket::open(node.address(), &[("sec-websocket-protocol", "mcp")]).await;
+    socket.send(&request(0, "initialize", &initialize_params("2025-03-26"))).await;
+    assert_eq!(socket.heard().await, "result 0");
+    socket.send(&notification("notifications/initialized")).await;
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28" });
+    let modern = request(1, "tools/list", &json!({ "_meta": meta }));
+    socket.send(&json!([modern, request(2, "ping", &json!({}))])).await;
+    assert_eq!(socket.next().await["error"]["data"]["reason"], "invalid_request");
+    socket.send(&request(3, "tools/list", &json!({}))).await;
+    assert_eq!(socket.heard().await, "result 3");
 }
 
 #[tokio::test]

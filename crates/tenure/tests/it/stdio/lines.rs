@@ -105,6 +105,18 @@ async fn batches_are_for_the_one_revision_that_has_them() {
     process.close().await;
 }
 
+#[tokio::test]
+async fn a_modern_request_in_a_batch_is_refused_and_nothing_of_the_batch_is_done() {
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28" });
+    let modern = request(2, "tools/call", &json!({ "name": "public_echo", "_meta": meta }));
+    let mut process = Process::start(&[]);
+    process.shake_hands_as("2025-03-26").await;
+    process.send(&json!([request(1, "ping", &json!({})), modern])).await;
+    assert_eq!(fault(&process.message().await), (None, "invalid_request"));
+    process.echo(3).await;
+    assert_eq!(process.close().await, [Value::Null; 0]);
+}
+
 /// `Talk` fails on any line that is no message, so the loudest process is the test.
 #[tokio::test]
 async fn standard_output_carries_nothing_but_messages() {

@@ -1,4 +1,4 @@
-//! Restarts a failing server with exponential back-off and jitter.
+//! When a failing server may be started again.
 //!
 //! A command that does not start delays all sessions. A server that starts and then dies delays only its own session,
 //! because that session's requests may have killed it.
@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::jitter::jitter;
+use crate::backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -28,23 +28,24 @@ pub(super) struct Life {
 }
 
 #[derive(Default, Clone)]
-pub(super) struct Backoff(Arc<Mutex<Failures>>);
+pub(super) struct Restarts(Arc<Mutex<Failures>>);
 
 #[derive(Default)]
 struct Failures {
     /// Failures to start the command.
-    start: BackoffState,
+    start: RestartPause,
     /// Servers that started and died soon, by their session's label.
-    sessions: HashMap<String, BackoffState>,
+    sessions: HashMap<String, RestartPause>,
 }
 
 #[derive(Default)]
-struct BackoffState {
-    failures: u32,
+struct RestartPause {
+    /// `None` before the first failure, which may be an accident and has no pause.
+    backoff: Option<Backoff>,
     not_before: Option<Instant>,
 }
 
-impl Backoff {
+impl Restarts {
     /// How long this session still has to wait before the next try.
     pub(super) fn wait(&self, session: &str) -> Option<Duration> {
         let failures = self.0.lock();
@@ -60,12 +61,12 @@ impl Backoff {
 
     /// A server started for this session. Spawns a task that counts a failure if the server dies soon.
     pub(super) fn came_up(&self, session: String, life: Life) {
-        self.0.lock().start = BackoffState::default();
-        let backoff = self.clone();
+        self.0.lock().start = RestartPause::default();
+        let restarts = self.clone();
         #[expect(clippy::disallowed_methods, reason = "ends with the child, or after a few seconds")]
         tokio::spawn(async move {
             let lived = tokio::time::timeout_at(life.began + LIVED, life.ended).await;
-            let mut failures = backoff.0.lock();
+            let mut failures = restarts.0.lock();
             match lived {
                 Ok(Ok(())) => failures.died(session),
                 // The server lives on, or was told to end.
@@ -85,12 +86,10 @@ impl Failures {
     }
 }
 
-impl BackoffState {
+impl RestartPause {
     fn failed(&mut self) -> Duration {
-        // The first failure may be an accident, so it has no pause.
-        let grown = FIRST * 2_u32.saturating_pow(self.failures.min(10)) / 2;
-        self.failures += 1;
-        let pause = if self.failures == 1 { Duration::ZERO } else { jitter(grown.min(LONGEST)) };
+        let pause = self.backoff.as_mut().map_or(Duration::ZERO, Backoff::failed);
+        self.backoff.get_or_insert(Backoff::new(FIRST, LONGEST));
         self.not_before = Some(Instant::now() + pause);
         pause
     }
@@ -102,41 +101,41 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_up_to_a_limit_and_begin_anew() {
-        let backoff = Backoff::default();
+        let restarts = Restarts::default();
         assert_eq!(
-            (backoff.wait("s"), backoff.failed()),
+            (restarts.wait("s"), restarts.failed()),
             (None, Duration::ZERO),
             "the first failure has no pause"
         );
-        let pauses: Vec<_> = (0..12).map(|_| backoff.failed()).collect();
+        let pauses: Vec<_> = (0..12).map(|_| restarts.failed()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST * 2, "{pauses:?}");
         assert!(pauses[11] >= LONGEST / 2 && pauses[11] <= LONGEST, "{pauses:?}");
-        assert!(backoff.wait("any").is_some());
+        assert!(restarts.wait("any").is_some());
         tokio::time::advance(LONGEST).await;
-        assert_eq!(backoff.wait("any"), None);
+        assert_eq!(restarts.wait("any"), None);
         let (_lives, ended) = tokio::sync::oneshot::channel();
-        backoff.came_up("s".to_owned(), Life { began: Instant::now(), ended });
-        assert_eq!(backoff.failed(), Duration::ZERO, "a start that succeeds resets the failures");
+        restarts.came_up("s".to_owned(), Life { began: Instant::now(), ended });
+        assert_eq!(restarts.failed(), Duration::ZERO, "a start that succeeds resets the failures");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_session_whose_servers_die_waits_alone_until_one_lives() {
-        let backoff = Backoff::default();
+        let restarts = Restarts::default();
         let die = async || {
             let (end, ended) = tokio::sync::oneshot::channel();
-            backoff.came_up("bad".to_owned(), Life { began: Instant::now(), ended });
+            restarts.came_up("bad".to_owned(), Life { began: Instant::now(), ended });
             end.send(()).unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         for _ in 0..8 {
             die().await;
         }
-        assert!(backoff.wait("bad").is_some_and(|wait| wait > FIRST));
-        assert_eq!(backoff.wait("good"), None);
+        assert!(restarts.wait("bad").is_some_and(|wait| wait > FIRST));
+        assert_eq!(restarts.wait("good"), None);
         let (lives, ended) = tokio::sync::oneshot::channel();
-        backoff.came_up("bad".to_owned(), Life { began: Instant::now(), ended });
+        restarts.came_up("bad".to_owned(), Life { began: Instant::now(), ended });
         tokio::time::sleep(LIVED + FIRST).await;
-        assert_eq!((backoff.wait("bad"), backoff.0.lock().sessions.len()), (None, 0));
+        assert_eq!((restarts.wait("bad"), restarts.0.lock().sessions.len()), (None, 0));
         drop(lives);
     }
 

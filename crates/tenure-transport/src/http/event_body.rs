@@ -1,0 +1,141 @@
+//! A stream of Server-Sent Events as the body of a response, whatever the events come from.
+//!
+//! In: an [`EventSource`]. Out: frames. Events that are ready share a frame, and a quiet stream gets keep-alive comments.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tenure_session::Reader;
+use tenure_session::exchange::{Flow, FlowItem};
+use tenure_session::session::Item;
+use tokio::time::{Instant, Sleep};
+
+use super::sse::{self, Wording};
+
+/// The most bytes that are put into one frame before the client has taken the last one.
+pub(super) const FRAME_BYTES: usize = 64 << 10;
+
+/// Writes the events of a stream.
+pub(super) trait EventSource: Debug + Send {
+    /// Writes the start of the stream.
+    fn open(&mut self, out: &mut BytesMut) {
+        out.extend_from_slice(sse::OPENING);
+    }
+
+    /// Writes the next event; `None` at the end of the stream, also if the last event was written with it.
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>>;
+
+    /// Whether another task may take events before the client has taken the last ones.
+    fn may_run_ahead(&self) -> bool {
+        true
+    }
+}
+
+/// The body.
+#[derive(Debug)]
+pub(super) struct EventBody<S: ?Sized> {
+    is_open: bool,
+    keep_alive: Duration,
+    timer: Pin<Box<Sleep>>,
+    pub(super) source: S,
+}
+
+impl<S> EventBody<S> {
+    pub(super) fn new(source: S, keep_alive: Duration) -> Self {
+        let timer = Box::pin(tokio::time::sleep(keep_alive));
+        Self { is_open: false, keep_alive, timer, source }
+    }
+}
+
+impl<S: EventSource + ?Sized> EventBody<S> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut out = BytesMut::new();
+        if !std::mem::replace(&mut self.is_open, true) {
+            self.source.open(&mut out);
+        }
+        // Events that are ready share a frame, so that a replay needs few writes.
+        while out.len() < FRAME_BYTES {
+            match self.source.poll_write(cx, &mut out) {
+                Poll::Ready(Some(())) => {}
+                Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        if out.is_empty() {
+            ready!(self.timer.as_mut().poll(cx));
+            out.extend_from_slice(sse::KEEP_ALIVE);
+        }
+        self.timer.as_mut().reset(Instant::now() + self.keep_alive);
+        // Polled once after the reset, even if an event was written, because only a polled timer wakes this task.
+        let _ = self.timer.as_mut().poll(cx);
+        Poll::Ready(Some(out.freeze()))
+    }
+}
+
+/// A session's stream.
+#[derive(Debug)]
+pub(super) struct SessionEvents {
+    pub(super) reader: Reader,
+    pub(super) wording: Wording,
+}
+
+impl EventSource for SessionEvents {
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>> {
+        let retry = self.reader.retry();
+        let item = ready!(self.reader.poll_next(cx));
+        Poll::Ready(item.map(|item| sse::write_worded(&item, retry, self.wording, out)))
+    }
+}
+
+/// The same at POST `/sse`: only messages, and then a `done` event.
+#[derive(Debug)]
+pub(super) struct EventsThenDone {
+    reader: Reader,
+    /// The `done` event was sent, or must not be sent.
+    is_done: bool,
+}
+
+impl EventsThenDone {
+    pub(super) fn new(reader: Reader) -> Self {
+        Self { reader, is_done: false }
+    }
+}
+
+impl EventSource for EventsThenDone {
+    fn open(&mut self, _: &mut BytesMut) {}
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>> {
+        let retry = self.reader.retry();
+        match ready!(self.reader.poll_next(cx)) {
+            // These clients take every event for a message.
+            Some(Item::Prime(_)) => {}
+            Some(item) => {
+                // After a close more messages come when the client resumes, so `done` must not be sent.
+                self.is_done |= matches!(item, Item::Close(_));
+                sse::write(&item, retry, out);
+            }
+            None => {
+                if !std::mem::replace(&mut self.is_done, true) {
+                    out.extend_from_slice(sse::DONE);
+                }
+                return Poll::Ready(None);
+            }
+        }
+        Poll::Ready(Some(()))
+    }
+}
+
+/// The messages of an exchange.
+impl EventSource for Flow {
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>> {
+        let item = ready!(self.poll_next(cx));
+        Poll::Ready(item.map(|item| match item {
+            FlowItem::Resumable { id, retry } => sse::write_prime(&id, retry, out),
+            FlowItem::Message(message) => sse::write_message(&message, out),
+            FlowItem::ComeBack(retry) => sse::write_close(retry, out),
+        }))
+    }
+}
