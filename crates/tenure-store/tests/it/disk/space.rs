@@ -1,4 +1,4 @@
-//! The store frees disk space by itself after many removals.
+//! The store frees disk space by itself after many removals, and memory when it is not written to.
 //!
 //! The tests measure allocated blocks, because the engine reserves more for its journal than it uses.
 
@@ -64,4 +64,22 @@ async fn room_comes_back_after_most_sessions_are_gone() {
                 .eq(expected.map(|event| event.body).collect::<Vec<_>>().iter())
         );
     }
+}
+
+#[tokio::test]
+async fn what_is_in_memory_goes_into_tables_when_the_writer_pauses() {
+    let folder = TempDir::new().unwrap();
+    let store = Disk::open(folder.path(), Sync::Os).unwrap();
+    let epoch = store.claim(key(1), NodeId::random(), None).await.unwrap();
+    for number in 0..200 {
+        store.append(key(1), epoch, ten(number)).await.unwrap();
+    }
+    // 8 MB are too little for a table, so without a pause they would stay in memory.
+    let in_tables = || {
+        let is_table = |path: &Path| path.parent().is_some_and(|folder| folder.ends_with("tables"));
+        let length = |path: &PathBuf| std::fs::metadata(path).map_or(0, |data| data.len());
+        files(folder.path(), is_table).iter().map(length).sum::<u64>()
+    };
+    assert!(in_tables() < 1 << 20, "{} bytes are in tables", in_tables());
+    until("it is in tables", Duration::from_secs(60), async || in_tables() >= 7 << 20).await;
 }
