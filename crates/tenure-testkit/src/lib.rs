@@ -13,3 +13,4 @@ pub mod late;
 pub mod crash;
 pub mod clock;
 pub mod sse;
+pub mod wire;
