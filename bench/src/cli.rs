@@ -46,21 +46,21 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// How many `tools/call` per second, and how much server CPU time each?
-    Calls(CallsCommand),
+    Calls(Asked<CallsArgs>),
     /// How many bytes does an idle session hold?
-    Idle(IdleCommand),
+    Idle(Asked<IdleArgs>),
     /// How many bytes does an open GET (SSE) stream hold?
-    Streams(StreamsCommand),
+    Streams(Asked<StreamsArgs>),
     /// How long does it take to replay missed events?
-    Replay(ReplayCommand),
+    Replay(Asked<ReplayArgs>),
     /// What does storage cost, and who waits for it?
-    Store(StoreCommand),
+    Store(Asked<StoreArgs>),
     /// What do data sessions cost, and what do a million of them take?
-    Data(DataCommand),
+    Data(Asked<DataArgs>),
     /// What does a call without a session cost (revision 2026-07-28), and what the bridges between the eras?
-    Eras(ErasCommand),
+    Eras(Asked<QuestionArgs<ErasQuestion>>),
     /// What do gateways add to the server behind them, ours and others'?
-    Gateway(GatewayCommand),
+    Gateway(Asked<GatewayArgs>),
     /// All questions but `gateway`, which needs npm and pip, one after the other
     All(AllCommand),
     /// Run one of the built-in servers; prints its endpoint as the first line
@@ -98,68 +98,13 @@ impl Command {
     }
 }
 
+/// The flags of one question, and those that all have.
 #[derive(Debug, Args)]
-pub(crate) struct CallsCommand {
+pub(crate) struct Asked<A: Args> {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
     #[command(flatten)]
-    pub(crate) calls: CallsArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct IdleCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) idle: IdleArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StreamsCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) streams: StreamsArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReplayCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) replay: ReplayArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StoreCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) store: StoreArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DataCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) data: DataArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ErasCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) eras: ErasArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GatewayCommand {
-    #[command(flatten)]
-    pub(crate) common: CommonArgs,
-    #[command(flatten)]
-    pub(crate) gateway: GatewayArgs,
+    pub(crate) args: A,
 }
 
 #[derive(Debug, Args)]
@@ -253,26 +198,41 @@ pub(crate) struct ReplayArgs {
     pub(crate) replays: usize,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct StoreArgs {
+/// The flags of a subcommand with several questions.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct QuestionArgs<Q: ValueEnum + Clone + Send + Sync + 'static> {
     /// What to ask [default: everything]
     #[arg(value_enum, value_name = "QUESTION")]
-    pub(crate) questions: Vec<StoreQuestion>,
+    pub(crate) questions: Vec<Q>,
     /// Small sizes and short windows, to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Interleaved rounds [default: 3; of `data`: 30]
+    #[arg(long)]
+    pub(crate) rounds: Option<usize>,
+    /// Seconds measured per row and round; stalls are looked for five times as long [default: 2; of `data`: 0.6, of
+    /// `eras`: 4]
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+}
+
+impl<Q: ValueEnum + Clone + Send + Sync + 'static> QuestionArgs<Q> {
+    /// These questions, with full sizes.
+    pub(crate) fn full(questions: Vec<Q>) -> QuestionArgs<Q> {
+        QuestionArgs { questions, quick: false, rounds: None, seconds: None }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    #[command(flatten)]
+    pub(crate) asked: QuestionArgs<StoreQuestion>,
     /// Sessions in the store that is opened, and at most in the one that is looked up in [default: 1000000]
     #[arg(long)]
     pub(crate) sessions: Option<u64>,
     /// Events in the store that is opened [default: 5000000]
     #[arg(long)]
     pub(crate) events: Option<u64>,
-    /// Interleaved rounds [default: 3]
-    #[arg(long)]
-    pub(crate) rounds: Option<usize>,
-    /// Seconds measured per row and round; stalls are looked for five times as long [default: 2]
-    #[arg(long)]
-    pub(crate) seconds: Option<f64>,
 }
 
 /// What can be asked about storage.
@@ -292,46 +252,13 @@ pub(crate) enum StoreQuestion {
     Stalls,
 }
 
-impl StoreQuestion {
-    pub(crate) const ALL: [StoreQuestion; 6] = [
-        StoreQuestion::Append,
-        StoreQuestion::Lookup,
-        StoreQuestion::Wake,
-        StoreQuestion::Open,
-        StoreQuestion::Calls,
-        StoreQuestion::Stalls,
-    ];
-
-    /// Its name on the command line.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            StoreQuestion::Append => "append",
-            StoreQuestion::Lookup => "lookup",
-            StoreQuestion::Wake => "wake",
-            StoreQuestion::Open => "open",
-            StoreQuestion::Calls => "calls",
-            StoreQuestion::Stalls => "stalls",
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct DataArgs {
-    /// What to ask [default: everything]
-    #[arg(value_enum, value_name = "QUESTION")]
-    pub(crate) questions: Vec<DataQuestion>,
-    /// Small sizes and short windows, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) asked: QuestionArgs<DataQuestion>,
     /// Data sessions in the store that is filled [default: 1000000]
     #[arg(long)]
     pub(crate) sessions: Option<u64>,
-    /// Interleaved rounds [default: 30]
-    #[arg(long)]
-    pub(crate) rounds: Option<usize>,
-    /// Seconds measured per kind of call and round [default: 0.6]
-    #[arg(long)]
-    pub(crate) seconds: Option<f64>,
 }
 
 /// What can be asked about data sessions.
@@ -341,22 +268,6 @@ pub(crate) enum DataQuestion {
     Calls,
     /// A million of them on disk: made, opened, found, listed
     Many,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ErasArgs {
-    /// What to ask [default: everything]
-    #[arg(value_enum, value_name = "QUESTION")]
-    pub(crate) questions: Vec<ErasQuestion>,
-    /// Few connections and short windows, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Interleaved rounds [default: 3]
-    #[arg(long)]
-    pub(crate) rounds: Option<usize>,
-    /// Seconds measured per row and round [default: 4]
-    #[arg(long)]
-    pub(crate) seconds: Option<f64>,
 }
 
 /// What can be asked about the eras.

@@ -32,7 +32,7 @@ impl Crowd {
     pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Crowd> {
         let mut connections = Vec::with_capacity(CONNECTIONS);
         for _ in 0..CONNECTIONS {
-            let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+            let mut connection = endpoint.connect(BUFFER_BYTES).await?;
             let session = open_session(&mut connection, endpoint).await?;
             // One call object per session: its ids grow, and no id may be used twice in a session.
             let mut call = ToolCall::new(endpoint, session.as_deref(), Calling::Echo, None);
@@ -112,15 +112,15 @@ fn share(count: usize, place: usize) -> usize {
 }
 
 async fn echo(connection: &mut Connection, call: &mut ToolCall) -> Result<()> {
-    let head = connection.exchange(call.next_request()).await?;
-    call.check(head.status, connection.body())
+    let (head, body) = connection.exchange(call.next_request()).await?;
+    call.check(head.status, body)
 }
 
 async fn open_stream(endpoint: &Endpoint, session: Option<&str>) -> Result<Connection> {
-    let mut connection = Connection::open(endpoint, STREAM_BUFFER_BYTES).await?;
+    let mut connection = endpoint.connect(STREAM_BUFFER_BYTES).await?;
     connection.send(&stream_request(endpoint, session, None)).await?;
     let head = connection.head().await?;
-    ensure!(head.status == 200 && head.is_event_stream, "GET was answered with status {}", head.status);
+    ensure!(head.status == 200 && head.is_event_stream(), "GET was answered with status {}", head.status);
     Ok(connection)
 }
 

@@ -26,12 +26,6 @@ impl Latency {
             max_us: micros(histogram.max()),
         }
     }
-
-    /// `| samples | mean | p50 | p99 | max |` in microseconds, without the outer bars.
-    pub(crate) fn cells(&self) -> String {
-        let [mean, p50, p99, max] = [self.mean_us, self.p50_us, self.p99_us, self.max_us].map(micros);
-        format!("{} | {mean} | {p50} | {p99} | {max}", self.samples)
-    }
 }
 
 /// Microseconds with as many digits as tell something.

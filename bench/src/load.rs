@@ -176,7 +176,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) async fn connect(endpoint: &Endpoint, calling: Calling) -> Result<Caller> {
-        let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+        let mut connection = endpoint.connect(BUFFER_BYTES).await?;
         let session = match calling.has_session() {
             true => open_session(&mut connection, endpoint).await?,
             false => None,
@@ -194,7 +194,7 @@ impl Caller {
         // The runtime has to hear of it first.
         tokio::task::yield_now().await;
         if self.connection.is_closed() {
-            self.connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+            self.connection = endpoint.connect(BUFFER_BYTES).await?;
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Caller {
 
 impl Calls for Caller {
     async fn call(&mut self) -> Result<()> {
-        let head = self.connection.exchange(self.call.next_request()).await?;
-        self.call.check(head.status, self.connection.body())
+        let (head, body) = self.connection.exchange(self.call.next_request()).await?;
+        self.call.check(head.status, body)
     }
 }

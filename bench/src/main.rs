@@ -2,12 +2,12 @@
 //! replay, storage, data sessions, calls of either era and gateways cost. One question per subcommand; each server is a process of its own, so that
 //! its CPU time and memory can be read from the kernel and not guessed.
 //!
-//! Code map, in reading order: `cli` (flags), `rows` (which servers), `process` and `machine` (what
-//! the kernel says about them), `client` (a cheap HTTP client), `load` (the closed loop), then one
-//! module per question (`calls`, `idle`, `streams`, `replay`), `store` and `data` (questions about storage
-//! and about data sessions, with maps of their own), `eras` (calls without sessions, and the bridges), `gateway` (ours and
-//! those of others), `report` (tables and JSON), and `servers` (the floors and the rival, run as
-//! `tenure-bench server <name>`).
+//! Code map, in reading order: `cli` (flags), `plan` (sizes), `rows` (which servers), `process` and `machine` (what
+//! the kernel says about them), `client` (requests and their checks), `load` (the closed loop), `rounds` (rows measured
+//! in turn, and compared), `table` and `target` (what is shown of them), then one module per question (`calls`, `idle`,
+//! `streams`, `replay`), `store` and `data` (questions about storage and about data sessions, with maps of their own),
+//! `eras` (calls without sessions, and the bridges), `gateway` (ours and those of others), `report` (the sections of a
+//! run), and `servers` (the floors and the rival, run as `tenure-bench server <name>`).
 
 mod calls;
 mod cli;
@@ -22,15 +22,18 @@ mod idle;
 mod latency;
 mod load;
 mod machine;
+mod plan;
 mod process;
 mod progress;
 mod replay;
 mod report;
+mod rounds;
 mod rows;
 mod scratch;
 mod servers;
 mod stats;
 mod store;
+mod table;
 mod target;
 mod streams;
 mod worker;
@@ -39,10 +42,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{AllCommand, Cli, Command, CommonArgs, DataCommand, ErasCommand, StoreCommand};
+use crate::cli::{AllCommand, Asked, Cli, Command, CommonArgs, DataQuestion, QuestionArgs, StoreQuestion};
+use crate::eras::Eras;
+use crate::plan::Plan;
 use crate::report::Report;
 use crate::rows::{Bench, Rows};
 
@@ -87,108 +92,95 @@ fn measure(command: &Command) -> Result<()> {
 
 async fn run(command: &Command) -> Result<Report> {
     let mut report = Report::new();
-    match command {
-        Command::Calls(args) => {
-            let rows = Rows::select(&args.common, Bench::Calls)?;
-            report.describe(&rows);
-            report.calls = Some(calls::run(&rows, &args.calls).await?);
+    let section = match command {
+        Command::Calls(Asked { common, args }) => {
+            calls::run(&report.select(common, Bench::Calls)?, args).await?
         }
-        Command::Idle(args) => {
-            let rows = Rows::select(&args.common, Bench::Idle)?;
-            report.describe(&rows);
-            report.idle = Some(idle::run(&rows, &args.idle).await?);
+        Command::Idle(Asked { common, args }) => {
+            idle::run(&report.select(common, Bench::Idle)?, args).await?
         }
-        Command::Streams(args) => {
-            let rows = Rows::select(&args.common, Bench::Streams)?;
-            report.describe(&rows);
-            report.streams = Some(streams::run(&rows, &args.streams).await?);
+        Command::Streams(Asked { common, args }) => {
+            streams::run(&report.select(common, Bench::Streams)?, args).await?
         }
-        Command::Replay(args) => {
-            let rows = Rows::select(&args.common, Bench::Replay)?;
-            report.describe(&rows);
-            report.replay = Some(replay::run(&rows, &args.replay).await?);
+        Command::Replay(Asked { common, args }) => {
+            replay::run(&report.select(common, Bench::Replay)?, args).await?
         }
-        Command::Store(args) => run_store(args, &mut report).await?,
-        Command::Data(args) => run_data(args, &mut report).await?,
-        Command::Eras(args) => run_eras(args, &mut report).await?,
-        Command::Gateway(args) => report.gateway = Some(gateway::run(&args.common, &args.gateway).await?),
-        Command::All(args) => run_all(args, &mut report).await?,
+        Command::Store(Asked { common, args }) => {
+            ensure!(
+                common.only.is_empty(),
+                "`--only` names servers\n\nhint: name questions: `store append open`"
+            );
+            let plan = Plan::new(common, &args.asked, args.sessions, args.events)?;
+            let only = store::CALLS_ROWS.map(str::to_owned).to_vec();
+            let common = CommonArgs { only, ..common.clone() };
+            let calls = plan.asks(StoreQuestion::Calls);
+            let rows = calls.then(|| report.select(&common, Bench::Calls)).transpose()?;
+            store::run(&plan, rows.as_ref()).await?
+        }
+        Command::Data(Asked { common, args }) => {
+            let plan = Plan::new(common, &args.asked, args.sessions, None)?;
+            let calls = plan.asks(DataQuestion::Calls);
+            let rows = calls.then(|| report.select(common, Bench::Data)).transpose()?;
+            data::run(&plan, rows.as_ref()).await?
+        }
+        Command::Eras(Asked { common, args }) => {
+            let eras = Eras::new(common, args)?;
+            report.describe(&eras.servers);
+            eras::run(&eras).await?
+        }
+        Command::Gateway(Asked { common, args }) => gateway::run(common, args).await?,
+        Command::All(args) => {
+            run_all(args, &mut report).await?;
+            return Ok(report);
+        }
         Command::Server(_) | Command::StoreWorker { .. } | Command::DataWorker { .. } => {
             unreachable!("`main` runs a server or worker without a measurement")
         }
-    }
+    };
+    report.add(section);
     Ok(report)
-}
-
-async fn run_store(args: &StoreCommand, report: &mut Report) -> Result<()> {
-    ensure!(
-        args.common.only.is_empty(),
-        "`--only` names servers\n\nhint: name questions: `store append open`"
-    );
-    let plan = store::Plan::new(&args.common, &args.store)?;
-    let only = store::CALLS_ROWS.map(str::to_owned).to_vec();
-    let common = CommonArgs { only, ..args.common.clone() };
-    let rows = plan.calls_servers().then(|| Rows::select(&common, Bench::Calls)).transpose()?;
-    if let Some(rows) = &rows {
-        report.describe(rows);
-    }
-    report.store = Some(store::run(&plan, rows.as_ref()).await?);
-    Ok(())
-}
-
-async fn run_data(args: &DataCommand, report: &mut Report) -> Result<()> {
-    let plan = data::Plan::new(&args.common, &args.data)?;
-    let rows = plan.calls_servers().then(|| Rows::select(&args.common, Bench::Data)).transpose()?;
-    if let Some(rows) = &rows {
-        report.describe(rows);
-    }
-    report.data = Some(data::run(&plan, rows.as_ref()).await?);
-    Ok(())
-}
-
-async fn run_eras(args: &ErasCommand, report: &mut Report) -> Result<()> {
-    let plan = eras::Plan::new(&args.common, &args.eras)?;
-    report.describe(plan.servers());
-    report.eras = Some(eras::run(&plan).await?);
-    Ok(())
 }
 
 /// Asks every question that at least one of the chosen rows can answer.
 async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     // Every table is drawn up before the first measurement: a missing binary must not show up
     // after ten minutes.
-    let calls = Rows::select_any(&args.common, Bench::Calls)?;
-    let idle = Rows::select_any(&args.common, Bench::Idle)?;
-    let streams = Rows::select_any(&args.common, Bench::Streams)?;
-    let replay = Rows::select_any(&args.common, Bench::Replay)?;
-    let store = store::Plan::of_all(&args.common, args.store_sessions, args.store_events)?;
-    let data_rows = Rows::select_any(&args.common, Bench::Data)?;
-    let data = data::Plan::of_all(&args.common, args.data_sessions)?;
-    let eras = eras::Plan::of_all(&args.common)?;
-    for rows in [&calls, &idle, &streams, &replay, &data_rows, eras.servers()] {
+    let common = &args.common;
+    let select = |bench| Rows::select_any(common, bench);
+    let (calls, idle, streams) = (select(Bench::Calls)?, select(Bench::Idle)?, select(Bench::Streams)?);
+    let (replay, data_rows) = (select(Bench::Replay)?, select(Bench::Data)?);
+    // Whoever names rows wants those servers and no more.
+    let is_everything = common.only.is_empty();
+    // Calls have a table of their own here, with the same two rows in it.
+    let asked = StoreQuestion::value_variants().iter().filter(|question| **question != StoreQuestion::Calls);
+    let asked = QuestionArgs::full(asked.copied().collect());
+    let store = Plan::new(common, &asked, args.store_sessions, args.store_events)?;
+    let asked = if is_everything { Vec::new() } else { vec![DataQuestion::Calls] };
+    let data = Plan::new(common, &QuestionArgs::full(asked), args.data_sessions, None)?;
+    let eras = Eras::of_all(common)?;
+    for rows in [&calls, &idle, &streams, &replay, &data_rows, &eras.servers] {
         report.describe(rows);
     }
     if !calls.is_empty() {
-        report.calls = Some(calls::run(&calls, &args.calls).await?);
+        report.add(calls::run(&calls, &args.calls).await?);
     }
     if !idle.is_empty() {
-        report.idle = Some(idle::run(&idle, &args.idle).await?);
+        report.add(idle::run(&idle, &args.idle).await?);
     }
     if !streams.is_empty() {
-        report.streams = Some(streams::run(&streams, &args.streams).await?);
+        report.add(streams::run(&streams, &args.streams).await?);
     }
     if !replay.is_empty() {
-        report.replay = Some(replay::run(&replay, &args.replay).await?);
+        report.add(replay::run(&replay, &args.replay).await?);
     }
-    // Whoever names rows wants those servers and no more.
-    if args.common.only.is_empty() {
-        report.store = Some(store::run(&store, None).await?);
+    if is_everything {
+        report.add(store::run(&store, None).await?);
     }
     if !data_rows.is_empty() {
-        report.data = Some(data::run(&data, Some(&data_rows)).await?);
+        report.add(data::run(&data, Some(&data_rows)).await?);
     }
     if !eras.is_empty() {
-        report.eras = Some(eras::run(&eras).await?);
+        report.add(eras::run(&eras).await?);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
@@ -22,54 +24,108 @@ use crate::rows::{FOLDER, Row};
 use crate::scratch::Scratch;
 
 const START_DEADLINE: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(20);
 /// Linux reports times in `/proc/<pid>/stat` in hundredths of a second on every architecture.
 const TICK: Duration = Duration::from_millis(10);
+
+/// A process that was started. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) id: u32,
+    /// Its log goes to a file, where it costs the harness nothing to take it.
+    log: File,
+    /// Held open: a server that prints a second line must not die of a closed pipe.
+    stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Result<Process> {
+        let log = tempfile::tempfile().context("create a file for a log")?;
+        let name = command.as_std().get_program().to_owned();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log.try_clone().context("share the file for a log")?)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start `{}`", name.display()))?;
+        let id = child.id().context("read a process id")?;
+        let stdout = child.stdout.take().context("read a process's output")?;
+        Ok(Process { child, id, log, stdout: BufReader::new(stdout).lines() })
+    }
+
+    /// The first line that it prints.
+    pub(crate) async fn endpoint(&mut self, deadline: Duration) -> Result<String> {
+        match timeout(deadline, self.stdout.next_line()).await {
+            Ok(line) => match line.context("read the endpoint")? {
+                Some(line) => Ok(line.trim().to_owned()),
+                None => bail!("it ended without an endpoint{}", self.log()),
+            },
+            Err(_) => bail!("it printed no endpoint within {} s{}", deadline.as_secs(), self.log()),
+        }
+    }
+
+    /// Waits until somebody listens on a port of this machine.
+    pub(crate) async fn listens_on(&mut self, port: u16, deadline: Duration) -> Result<()> {
+        let listening = async {
+            while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+                if let Some(status) = self.child.try_wait()? {
+                    bail!("it ended ({status}) before it listened{}", self.log());
+                }
+                sleep(LOOK).await;
+            }
+            Ok(())
+        };
+        timeout(deadline, listening).await.context("wait until it listens")?
+    }
+
+    /// Kills it and waits until it is gone. It must not have ended by itself.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        ensure!(self.child.try_wait()?.is_none(), "it ended by itself{}", self.log());
+        self.child.kill().await.context("kill it")
+    }
+
+    /// The last lines of its log, to go behind an error.
+    pub(crate) fn log(&self) -> String {
+        let mut text = String::new();
+        let read = self.log.try_clone().and_then(|mut log| {
+            log.seek(SeekFrom::Start(0))?;
+            log.read_to_string(&mut text)
+        });
+        let lines: Vec<_> = text.lines().collect();
+        if read.is_err() || lines.is_empty() {
+            return String::new();
+        }
+        format!("; its log ends with:\n{}", lines[lines.len().saturating_sub(10)..].join("\n"))
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Server {
     name: &'static str,
-    child: Child,
-    pid: u32,
+    process: Process,
     endpoint: Endpoint,
-    /// Held open: a server that prints a second line must not die of a closed pipe.
-    _stdout: Lines<BufReader<ChildStdout>>,
-    /// Where its store is. Behind the child, because fields are dropped in this order.
+    /// Where its store is. Behind the process, because fields are dropped in this order.
     _folder: Option<Scratch>,
 }
 
 impl Server {
     /// Starts a row's server and waits for its endpoint.
     pub(crate) async fn start(row: &Row) -> Result<Server> {
-        // The server's log goes to a file, where it costs the harness nothing to take it.
-        let log = tempfile::tempfile().context("create a file for the server's log")?;
         let folder = row.keeps_files().then(|| Scratch::new(row.dir.as_deref())).transpose()?;
         let place = folder.as_ref().map_or_else(String::new, |folder| folder.path().display().to_string());
-        let mut child = Command::new(&row.program)
-            .args(row.args.iter().map(|arg| arg.replace(FOLDER, &place)))
-            // All clients are on this machine, and so one peer.
-            .env("TENURE_HTTP_MAX_CONNECTIONS_PER_PEER", "20000")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone().context("share the file for the server's log")?)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start `{}`", row.program.display()))?;
-        let pid = child.id().context("read the server's process id")?;
-        let stdout = child.stdout.take().context("read the server's output")?;
-        let mut lines = BufReader::new(stdout).lines();
-        let first = timeout(START_DEADLINE, lines.next_line()).await;
-        let url = match first {
-            Ok(Ok(Some(url))) => url,
-            Ok(Ok(None)) => bail!("server `{}` ended without an endpoint{}", row.name, tail(log)),
-            Ok(Err(error)) => return Err(error).with_context(|| format!("read from server `{}`", row.name)),
-            Err(_) => {
-                let seconds = START_DEADLINE.as_secs();
-                bail!("server `{}` printed no endpoint within {seconds} s{}", row.name, tail(log))
-            }
+        let mut command = Command::new(&row.program);
+        command.args(row.args.iter().map(|arg| arg.replace(FOLDER, &place)));
+        // All clients are on this machine, and so one peer.
+        command.env("TENURE_HTTP_MAX_CONNECTIONS_PER_PEER", "20000");
+        let start = async {
+            let mut process = Process::start(&mut command)?;
+            let endpoint = Endpoint::parse(&process.endpoint(START_DEADLINE).await?)?;
+            anyhow::Ok((process, endpoint))
         };
-        let endpoint = Endpoint::parse(url.trim())
-            .with_context(|| format!("read the endpoint of server `{}`", row.name))?;
-        Ok(Server { name: row.name, child, pid, endpoint, _stdout: lines, _folder: folder })
+        let (process, endpoint) = start.await.with_context(|| format!("start server `{}`", row.name))?;
+        Ok(Server { name: row.name, process, endpoint, _folder: folder })
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -78,12 +134,13 @@ impl Server {
 
     /// The CPU time it has used so far.
     pub(crate) fn cpu(&self) -> Result<CpuTime> {
-        CpuTime::of(&self.pid.to_string()).with_context(|| format!("read the CPU time of `{}`", self.name))
+        CpuTime::of(&self.process.id.to_string())
+            .with_context(|| format!("read the CPU time of `{}`", self.name))
     }
 
     /// Bytes of anonymous memory in RAM: heap and stacks, without the pages of the binary.
     pub(crate) fn memory(&self) -> Result<u64> {
-        let memory = Memory::of(&self.pid.to_string());
+        let memory = Memory::of(&self.process.id.to_string());
         Ok(memory.with_context(|| format!("read the memory of `{}`", self.name))?.anonymous)
     }
 
@@ -131,8 +188,7 @@ impl Server {
 
     /// Kills it and waits until it is gone, so that the next row has the machine for itself.
     pub(crate) async fn stop(mut self) -> Result<()> {
-        ensure!(self.child.try_wait()?.is_none(), "server `{}` ended by itself", self.name);
-        self.child.kill().await.with_context(|| format!("stop server `{}`", self.name))
+        self.process.kill().await.with_context(|| format!("stop server `{}`", self.name))
     }
 }
 
@@ -214,17 +270,6 @@ impl Memory {
         };
         Ok(Memory { rss: bytes("Rss:")?, anonymous: bytes("Anonymous:")? })
     }
-}
-
-/// The last lines of a server's log, to go behind an error.
-pub(crate) fn tail(mut log: File) -> String {
-    let mut text = String::new();
-    let read = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut text));
-    let lines: Vec<_> = text.lines().collect();
-    if read.is_err() || lines.is_empty() {
-        return String::new();
-    }
-    format!("; its log ends with:\n{}", lines[lines.len().saturating_sub(10)..].join("\n"))
 }
 
 #[cfg(test)]

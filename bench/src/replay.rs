@@ -4,36 +4,27 @@
 //! after the first event. Once the server is quiet, all events are in its store; a GET with that
 //! event's id then has to bring all others and the response. Every event is counted.
 
-use std::fmt::Write;
+use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use serde::Serialize;
+use serde_json::json;
+use tenure_testkit::sse::{Odd, Parser, SseEvent, SseItem};
 use tokio::time::timeout;
 
 use crate::cli::ReplayArgs;
-use crate::client::{Connection, Endpoint, Event, EventReader, emit_request, open_session, stream_request};
+use crate::client::{Endpoint, emit_request, open_session, stream_request};
 use crate::clock::now;
 use crate::process::Server;
-use crate::progress;
-use crate::rows::Rows;
-use crate::stats::{Spread, cell};
+use crate::report::Section;
+use crate::rounds::interleave;
+use crate::rows::{Row, Rows};
+use crate::table::Table;
 
 const BUFFER_BYTES: usize = 64 * 1024;
 const DEADLINE: Duration = Duration::from_secs(60);
-
-#[derive(Debug, Serialize)]
-pub(crate) struct ReplayReport {
-    events: usize,
-    rows: Vec<ReplayRow>,
-}
-
-#[derive(Debug, Serialize)]
-struct ReplayRow {
-    name: &'static str,
-    replays: Vec<Replay>,
-}
 
 #[derive(Debug, Serialize)]
 struct Replay {
@@ -46,38 +37,43 @@ struct Replay {
     server_cpu_us_per_event: f64,
 }
 
-pub(crate) async fn run(rows: &Rows, args: &ReplayArgs) -> Result<ReplayReport> {
-    ensure!(args.events > 1, "`--events` must be at least 2");
-    let mut report = ReplayReport {
-        events: args.events,
-        rows: rows.iter().map(|row| ReplayRow { name: row.name, replays: Vec::new() }).collect(),
-    };
-    for round in 0..args.replays {
-        for (place, row) in rows.round(round) {
-            let server = Server::start(row).await?;
-            let replay = timeout(DEADLINE, measure(&server, args.events))
-                .await
-                .context("wait for the events")
-                .flatten()
-                .with_context(|| format!("measure a replay of `{}`", row.name))?;
-            server.stop().await?;
-            progress::note(&format!(
-                "replay {}/{} {}: {} events in {:.1} ms",
-                round + 1,
-                args.replays,
-                row.name,
-                replay.events,
-                replay.milliseconds
-            ));
-            report.rows[place].replays.push(replay);
-        }
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} events in {:.1} ms", self.events, self.milliseconds)
     }
-    Ok(report)
+}
+
+pub(crate) async fn run(rows: &Rows, args: &ReplayArgs) -> Result<Section> {
+    let events = args.events;
+    ensure!(events > 1, "`--events` must be at least 2");
+    let measured = interleave("replay", args.replays, rows.iter().collect(), async |row: &&Row| {
+        let server = Server::start(row).await?;
+        let replay = timeout(DEADLINE, measure(&server, events)).await.context("wait for the events")??;
+        server.stop().await?;
+        anyhow::Ok(replay)
+    });
+    let rows = measured.await?;
+    let mut text = format!(
+        "## Replay\n\nGET with `Last-Event-ID` on the stream of a call that emitted {events} notifications while nobody listened, until its response arrives. Median (min–max).\n\n"
+    );
+    text += &Table::of(&rows)
+        .text("row", |row| row.case.name)
+        .spread("ms", 1, |replay| replay.milliseconds)
+        .spread("first event ms", 1, |replay| replay.first_event_milliseconds)
+        .spread("events/s", 0, |replay| replay.events_per_second)
+        .spread("server CPU µs/event", 2, |replay| replay.server_cpu_us_per_event)
+        .number("bytes/event", |row| {
+            let each = |replay: &Replay| replay.body_bytes as f64 / replay.events as f64;
+            format!("{:.0}", row.rounds.first().map_or(0.0, each))
+        })
+        .markdown();
+    text += "\nHere an `axum` row sends ready-made events from a list, and an `rmcp` row has an event store in memory.\n";
+    Ok(Section::new("replay", json!({ "events": events, "rows": rows }), text))
 }
 
 async fn measure(server: &Server, count: usize) -> Result<Replay> {
     let endpoint = server.endpoint();
-    let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+    let mut connection = endpoint.connect(BUFFER_BYTES).await?;
     let session = open_session(&mut connection, endpoint).await?;
     let first = emit_and_hang_up(endpoint, session.as_deref(), count).await?;
     server.quiet().await?;
@@ -85,19 +81,22 @@ async fn measure(server: &Server, count: usize) -> Result<Replay> {
     let mut tally = Tally::default();
     let mut body_bytes = 0;
     let mut first_event = None;
-    let mut reader = EventReader::new();
+    let mut parser = Parser::default();
     let (started, cpu) = (now(), server.cpu()?);
     connection.send(&stream_request(endpoint, session.as_deref(), Some(&first.id))).await?;
     let head = connection.head().await?;
     ensure!(
-        head.status == 200 && head.is_event_stream,
+        head.status == 200 && head.is_event_stream(),
         "the resuming GET was answered with status {}",
         head.status
     );
     while tally.responses == 0 {
         let Some(piece) = connection.piece().await? else { break };
         body_bytes += piece.len();
-        reader.feed(piece, |event| tally.add(&event));
+        parser.feed(piece);
+        while let Some(event) = next_event(&mut parser)? {
+            tally.add(&event);
+        }
         if first_event.is_none() && tally.notifications > 0 {
             first_event = Some(started.elapsed());
         }
@@ -129,28 +128,38 @@ struct Seen {
 
 /// Starts the emission on a connection of its own and drops it after the first event with an id.
 async fn emit_and_hang_up(endpoint: &Endpoint, session: Option<&str>, count: usize) -> Result<Seen> {
-    let mut connection = Connection::open(endpoint, BUFFER_BYTES).await?;
+    let mut connection = endpoint.connect(BUFFER_BYTES).await?;
     connection.send(&emit_request(endpoint, session, count)).await?;
     let head = connection.head().await?;
     ensure!(
-        head.status == 200 && head.is_event_stream,
+        head.status == 200 && head.is_event_stream(),
         "`bench_emit` was answered with status {}",
         head.status
     );
-    let mut reader = EventReader::new();
-    let mut tally = Tally::default();
-    let mut id = None;
-    while id.is_none() {
+    let (mut parser, mut tally) = (Parser::default(), Tally::default());
+    loop {
         let piece = connection.piece().await?.context("`bench_emit` ended without an event id")?;
-        reader.feed(piece, |event| {
-            // More events may lie in the same piece: they count as missed.
-            if id.is_none() {
-                tally.add(&event);
-                id = event.id.map(str::to_owned);
+        parser.feed(piece);
+        while let Some(event) = next_event(&mut parser)? {
+            tally.add(&event);
+            if let Some(id) = event.id {
+                // More events may be in the same piece: they count as missed.
+                return Ok(Seen { id, tally });
             }
-        });
+        }
     }
-    Ok(Seen { id: id.context("find the first event id")?, tally })
+}
+
+/// The next event that has arrived as a whole.
+fn next_event(parser: &mut Parser) -> Result<Option<SseEvent>> {
+    loop {
+        match parser.next() {
+            Some(Ok(SseItem::Event(event))) => return Ok(Some(event)),
+            Some(Ok(SseItem::Comment(_))) => {}
+            Some(Err(Odd(line))) => bail!("no line of an event: {line}"),
+            None => return Ok(None),
+        }
+    }
 }
 
 /// What kind of events went by; priming events, which carry nothing, are neither.
@@ -161,39 +170,12 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, event: &Event<'_>) {
-        if memmem::find(event.data, br#""method":"notifications/"#).is_some() {
+    fn add(&mut self, event: &SseEvent) {
+        let data = event.data.as_deref().unwrap_or_default().as_bytes();
+        if memmem::find(data, br#""method":"notifications/"#).is_some() {
             self.notifications += 1;
-        } else if memmem::find(event.data, br#""id":2"#).is_some()
-            && memmem::find(event.data, br#""result""#).is_some()
-        {
+        } else if memmem::find(data, br#""id":2"#).is_some() && memmem::find(data, br#""result""#).is_some() {
             self.responses += 1;
         }
-    }
-}
-
-impl ReplayReport {
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!(
-            "## Replay\n\nGET with `Last-Event-ID` on the stream of a call that emitted {} notifications while nobody listened, until its response arrives. Median (min–max).\n\n",
-            self.events
-        );
-        text += "| row | ms | first event ms | events/s | server CPU µs/event | bytes/event |\n|---|---:|---:|---:|---:|---:|\n";
-        for row in &self.rows {
-            let spread = |figure: fn(&Replay) -> f64| Spread::of(row.replays.iter().map(figure));
-            writeln!(
-                text,
-                "| {} | {} | {} | {} | {} | {:.0} |",
-                row.name,
-                cell(spread(|replay| replay.milliseconds), 1),
-                cell(spread(|replay| replay.first_event_milliseconds), 1),
-                cell(spread(|replay| replay.events_per_second), 0),
-                cell(spread(|replay| replay.server_cpu_us_per_event), 2),
-                row.replays.first().map_or(0.0, |replay| replay.body_bytes as f64 / replay.events as f64),
-            )
-            .expect("a string takes any text");
-        }
-        text += "\nHere an `axum` row sends ready-made events from a list, and an `rmcp` row has an event store in memory.\n";
-        text
     }
 }

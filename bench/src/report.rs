@@ -1,31 +1,50 @@
 //! The figures of one run: as Markdown for people, as JSON for scripts.
 
+use anyhow::Result;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use crate::calls::CallsReport;
-use crate::data::DataReport;
-use crate::eras::ErasReport;
-use crate::gateway::GatewayReport;
-use crate::idle::IdleReport;
+use crate::cli::CommonArgs;
 use crate::machine::Machine;
-use crate::replay::ReplayReport;
-use crate::rows::Rows;
-use crate::store::StoreReport;
-use crate::streams::StreamsReport;
+use crate::rows::{Bench, Rows};
+
+/// The answer to a question, or to several under one heading.
+#[derive(Debug)]
+pub(crate) struct Section {
+    name: &'static str,
+    figures: Value,
+    text: String,
+}
+
+impl Section {
+    /// `figures` is an object.
+    pub(crate) fn new(name: &'static str, figures: Value, text: String) -> Section {
+        Section { name, figures, text }
+    }
+
+    /// Adds a section below.
+    pub(crate) fn add(&mut self, part: Section) {
+        self.text = format!("{}\n{}", self.text, part.text);
+        self.figures[part.name] = part.figures;
+    }
+
+    /// The same one level down, with the command that repeats it.
+    pub(crate) fn below(mut self, command: &str) -> Section {
+        self.text = format!("#{}\n`{command}`\n", self.text);
+        self.figures["command"] = json!(command);
+        self
+    }
+}
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     command: String,
     machine: Machine,
     rows: Vec<Legend>,
-    pub(crate) calls: Option<CallsReport>,
-    pub(crate) idle: Option<IdleReport>,
-    pub(crate) streams: Option<StreamsReport>,
-    pub(crate) replay: Option<ReplayReport>,
-    pub(crate) store: Option<StoreReport>,
-    pub(crate) data: Option<DataReport>,
-    pub(crate) eras: Option<ErasReport>,
-    pub(crate) gateway: Option<GatewayReport>,
+    #[serde(flatten)]
+    figures: Map<String, Value>,
+    #[serde(skip)]
+    texts: Vec<String>,
 }
 
 /// What a row is.
@@ -41,15 +60,16 @@ impl Report {
             command: std::env::args().skip(1).fold("./dev bench".to_owned(), |line, arg| line + " " + &arg),
             machine: Machine::new(),
             rows: Vec::new(),
-            calls: None,
-            idle: None,
-            streams: None,
-            replay: None,
-            store: None,
-            data: None,
-            eras: None,
-            gateway: None,
+            figures: Map::new(),
+            texts: Vec::new(),
         }
+    }
+
+    /// The rows for a question, which the report then describes.
+    pub(crate) fn select(&mut self, common: &CommonArgs, bench: Bench) -> Result<Rows> {
+        let rows = Rows::select(common, bench)?;
+        self.describe(&rows);
+        Ok(rows)
     }
 
     /// Says in the report what these rows are.
@@ -61,22 +81,16 @@ impl Report {
         }
     }
 
+    pub(crate) fn add(&mut self, section: Section) {
+        self.texts.push(section.text);
+        self.figures.insert(section.name.to_owned(), section.figures);
+    }
+
     pub(crate) fn markdown(&self) -> String {
         let legend = self.rows.iter().map(|Legend { name, what }| format!("- `{name}`: {what}\n"));
-        let legend = (!self.rows.is_empty()).then(|| legend.collect());
-        let sections = [
-            Some(format!("`{}`\n", self.command)),
-            Some(self.machine.markdown()),
-            legend,
-            self.calls.as_ref().map(CallsReport::markdown),
-            self.idle.as_ref().map(IdleReport::markdown),
-            self.streams.as_ref().map(StreamsReport::markdown),
-            self.replay.as_ref().map(ReplayReport::markdown),
-            self.store.as_ref().map(StoreReport::markdown),
-            self.data.as_ref().map(DataReport::markdown),
-            self.eras.as_ref().map(ErasReport::markdown),
-            self.gateway.as_ref().map(GatewayReport::markdown),
-        ];
-        sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
+        let legend: Option<String> = (!self.rows.is_empty()).then(|| legend.collect());
+        let begin = [format!("`{}`\n", self.command), self.machine.markdown()];
+        let sections = begin.into_iter().chain(legend).chain(self.texts.iter().cloned());
+        sections.collect::<Vec<_>>().join("\n")
     }
 }

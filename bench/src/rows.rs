@@ -3,9 +3,11 @@
 //! A row whose binary is missing is an error with a hint, never a silent skip: a table without
 //! its losers would be a lie.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 
 use crate::cli::CommonArgs;
 
@@ -26,7 +28,7 @@ enum Program {
     /// This binary itself, with `server <name>`.
     Own,
     /// A binary or example of the workspace, beside this one.
-    Built { file: &'static str, args: &'static [&'static str], build: &'static str },
+    Built { file: &'static str, args: &'static str, build: &'static str },
 }
 
 #[derive(Debug)]
@@ -42,122 +44,114 @@ const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 /// Stands in a row's arguments for a fresh temporary folder.
 pub(crate) const FOLDER: &str = "{folder}";
 
-/// With and without the layer of data sessions in front of the same server.
-const NEVER: &str = "data_sessions.offer=never";
-const ALWAYS: &str = "data_sessions.offer=always";
+const fn own(name: &'static str, what: &'static str, benches: &'static [Bench]) -> Entry {
+    Entry { name, what, program: Program::Own, benches }
+}
+
+/// `tenure` with these arguments.
+const fn tenure(
+    name: &'static str,
+    what: &'static str,
+    args: &'static str,
+    benches: &'static [Bench],
+) -> Entry {
+    let program = Program::Built { file: "tenure", args, build: "cargo build --release -p tenure" };
+    Entry { name, what, program, benches }
+}
+
+const fn example(
+    name: &'static str,
+    what: &'static str,
+    (file, build): (&'static str, &'static str),
+    benches: &'static [Bench],
+) -> Entry {
+    Entry { name, what, program: Program::Built { file, args: "--store memory:", build }, benches }
+}
 
 /// In the order of the tables: floors, rival, Tenure.
 const ENTRIES: &[Entry] = &[
-    Entry {
-        name: "hyper",
-        what: "floor: bare hyper, fixed answer",
-        program: Program::Own,
-        benches: &[Bench::Calls, Bench::Eras],
-    },
-    Entry {
-        name: "axum",
-        what: "floor: axum, JSON-RPC envelope read, fixed answer, no sessions",
-        program: Program::Own,
-        benches: &[Bench::Calls, Bench::Eras, Bench::Streams, Bench::Replay],
-    },
-    Entry {
-        name: "rmcp",
-        what: "rmcp's own StreamableHttpService with LocalSessionManager",
-        program: Program::Own,
-        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams, Bench::Replay],
-    },
-    Entry {
-        name: "tenure",
-        what: "tenure serve --store memory:",
-        program: Program::Built {
-            file: "tenure",
-            args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:"],
-            build: "cargo build --release -p tenure",
-        },
-        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams],
-    },
-    Entry {
-        name: "tenure-disk",
-        what: "tenure serve --store disk: in a fresh folder",
-        program: Program::Built {
-            file: "tenure",
-            args: &["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}"],
-            build: "cargo build --release -p tenure",
-        },
-        benches: &[Bench::Calls],
-    },
-    Entry {
-        name: "tenure-rmcp",
-        what: "an rmcp handler inside Tenure (example rmcp_echo), store in memory",
-        program: Program::Built {
-            file: "examples/rmcp_echo",
-            args: &["--store", "memory:"],
-            build: "cargo build --release -p tenure --example rmcp_echo",
-        },
-        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams],
-    },
-    Entry {
-        name: "tenure-native",
-        what: "a native backend inside Tenure (example native_echo), store in memory",
-        program: Program::Built {
-            file: "examples/native_echo",
-            args: &["--store", "memory:"],
-            build: "cargo build --release -p tenure --example native_echo",
-        },
-        benches: &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams, Bench::Replay],
-    },
-    Entry {
-        name: "plain",
-        what: "tenure serve --store memory:, without data sessions",
-        program: Program::Built {
-            file: "tenure",
-            args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--set", NEVER],
-            build: "cargo build --release -p tenure",
-        },
-        benches: &[Bench::Data],
-    },
-    Entry {
-        name: "data",
-        what: "tenure serve --store memory:, with data sessions",
-        program: Program::Built {
-            file: "tenure",
-            args: &["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--set", ALWAYS],
-            build: "cargo build --release -p tenure",
-        },
-        benches: &[Bench::Data],
-    },
-    Entry {
-        name: "plain-disk",
-        what: "tenure serve --store disk: in a fresh folder, without data sessions",
-        program: Program::Built {
-            file: "tenure",
-            args: &["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}", "--set", NEVER],
-            build: "cargo build --release -p tenure",
-        },
-        benches: &[Bench::Data],
-    },
-    Entry {
-        name: "data-disk",
-        what: "tenure serve --store disk: in a fresh folder, with data sessions",
-        program: Program::Built {
-            file: "tenure",
-            args: &["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}", "--set", ALWAYS],
-            build: "cargo build --release -p tenure",
-        },
-        benches: &[Bench::Data],
-    },
+    own("hyper", "floor: bare hyper, fixed answer", &[Bench::Calls, Bench::Eras]),
+    own(
+        "axum",
+        "floor: axum, JSON-RPC envelope read, fixed answer, no sessions",
+        &[Bench::Calls, Bench::Eras, Bench::Streams, Bench::Replay],
+    ),
+    own(
+        "rmcp",
+        "rmcp's own StreamableHttpService with LocalSessionManager",
+        &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams, Bench::Replay],
+    ),
+    tenure(
+        "tenure",
+        "tenure serve --store memory:",
+        "serve --listen 127.0.0.1:0 --store memory:",
+        &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams],
+    ),
+    tenure(
+        "tenure-disk",
+        "tenure serve --store disk: in a fresh folder",
+        "serve --listen 127.0.0.1:0 --store disk:{folder}",
+        &[Bench::Calls],
+    ),
+    example(
+        "tenure-rmcp",
+        "an rmcp handler inside Tenure (example rmcp_echo), store in memory",
+        ("examples/rmcp_echo", "cargo build --release -p tenure --example rmcp_echo"),
+        &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams],
+    ),
+    example(
+        "tenure-native",
+        "a native backend inside Tenure (example native_echo), store in memory",
+        ("examples/native_echo", "cargo build --release -p tenure --example native_echo"),
+        &[Bench::Calls, Bench::Eras, Bench::Idle, Bench::Streams, Bench::Replay],
+    ),
+    // With and without the layer of data sessions in front of the same server.
+    tenure(
+        "plain",
+        "tenure serve --store memory:, without data sessions",
+        "serve --listen 127.0.0.1:0 --store memory: --set data_sessions.offer=never",
+        &[Bench::Data],
+    ),
+    tenure(
+        "data",
+        "tenure serve --store memory:, with data sessions",
+        "serve --listen 127.0.0.1:0 --store memory: --set data_sessions.offer=always",
+        &[Bench::Data],
+    ),
+    tenure(
+        "plain-disk",
+        "tenure serve --store disk: in a fresh folder, without data sessions",
+        "serve --listen 127.0.0.1:0 --store disk:{folder} --set data_sessions.offer=never",
+        &[Bench::Data],
+    ),
+    tenure(
+        "data-disk",
+        "tenure serve --store disk: in a fresh folder, with data sessions",
+        "serve --listen 127.0.0.1:0 --store disk:{folder} --set data_sessions.offer=always",
+        &[Bench::Data],
+    ),
 ];
 
 /// A server the harness can start.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
+    #[serde(skip)]
     pub(crate) what: &'static str,
+    #[serde(skip)]
     pub(crate) program: PathBuf,
     /// With [`FOLDER`] where a fresh folder is to be named.
+    #[serde(skip)]
     pub(crate) args: Vec<String>,
     /// Where that folder is made.
+    #[serde(skip)]
     pub(crate) dir: Option<PathBuf>,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl Row {
@@ -219,13 +213,6 @@ impl Rows {
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Row> {
         self.0.iter()
     }
-
-    /// The rows of one round with their places. Each round starts at another row, so that no row
-    /// is always the one after a heavy neighbour.
-    pub(crate) fn round(&self, round: usize) -> impl Iterator<Item = (usize, &Row)> {
-        let count = self.0.len();
-        (0..count).map(move |step| (step + round) % count).map(|place| (place, &self.0[place]))
-    }
 }
 
 fn able(bench: Bench) -> impl Iterator<Item = &'static Entry> {
@@ -251,7 +238,7 @@ fn resolve(entry: &Entry, bench: Bench, own: &Path, folder: &Path, dir: Option<&
                     program.display()
                 );
             }
-            (program, args.to_vec())
+            (program, args.split(' ').collect())
         }
     };
     let args = args.into_iter().map(str::to_owned).collect();
@@ -287,16 +274,9 @@ mod tests {
     fn no_row_uses_the_store_in_the_users_own_folder() {
         for entry in ENTRIES {
             let Program::Built { args, .. } = entry.program else { continue };
-            let at = args.iter().position(|arg| *arg == "--store").expect(entry.name);
-            assert!(args[at + 1] == "memory:" || args[at + 1].contains(FOLDER), "{}", entry.name);
+            let (_, store) = args.split_once("--store ").expect(entry.name);
+            let store = store.split(' ').next().expect("a store");
+            assert!(store == "memory:" || store.contains(FOLDER), "{}", entry.name);
         }
-    }
-
-    #[test]
-    fn each_round_starts_at_another_row() {
-        let rows = Rows::select(&only(&["hyper", "axum", "rmcp"]), Bench::Calls).unwrap();
-        let names = |round| rows.round(round).map(|(_, row)| row.name).collect::<Vec<_>>();
-        assert_eq!(names(0), ["hyper", "axum", "rmcp"]);
-        assert_eq!(names(1), ["axum", "rmcp", "hyper"]);
     }
 }

@@ -91,10 +91,11 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What kind of filesystem a folder is on, such as `ext4`.
-pub(crate) fn filesystem(folder: &Path) -> String {
+/// What kind of filesystem temporary folders are on that are made in `dir`, such as `ext4`.
+pub(crate) fn filesystem(dir: Option<&Path>) -> String {
+    let dir = dir.map_or_else(std::env::temp_dir, Path::to_owned);
     // The last mount whose point is a prefix of the path is the one that shows.
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let folder = dir.canonicalize().unwrap_or(dir);
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let fields = mounts.lines().filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -117,7 +118,7 @@ mod tests {
         drop_file_cache(&path).unwrap();
         assert!(disk_bytes(&path).unwrap() >= 8_192);
         assert_eq!(std::fs::read(path.join("inner/file")).unwrap(), vec![7; 10_000]);
-        assert_ne!(filesystem(&path), "unknown");
+        assert_ne!(filesystem(Some(&path)), "unknown");
         drop(scratch);
         assert!(!path.exists());
     }

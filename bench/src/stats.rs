@@ -43,6 +43,15 @@ pub(crate) fn cell(spread: Option<Spread>, digits: usize) -> String {
     spread.map_or_else(|| "–".to_owned(), |spread| spread.cell(digits))
 }
 
+/// The middle of samples which may be absent.
+pub(crate) fn median(spread: Option<Spread>) -> Option<f64> {
+    spread.map(|spread| spread.median)
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / 1024.0 / 1024.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::Spread;

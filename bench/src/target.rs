@@ -1,8 +1,8 @@
 //! What a figure is held against, and whether it holds.
 
-use std::fmt::Write;
-
 use serde::Serialize;
+
+use crate::table::Table;
 
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,22 +48,26 @@ pub(crate) fn table(targets: &[Target]) -> String {
     if targets.is_empty() {
         return String::new();
     }
-    let mut text = "\n| target | bound | measured | |\n|---|---:|---:|---|\n".to_owned();
-    for Target { what, unit, bound, measured, met } in targets {
-        let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
-        let bound = match bound {
-            Bound::AtMost(bound) => format!("≤ {bound}{unit}"),
-            Bound::AtLeast(bound) => format!("≥ {bound}{unit}"),
-        };
-        let measured = measured.map_or_else(|| "–".to_owned(), |measured| format!("{measured:.2}{unit}"));
-        let met = match met {
+    let unit = |target: &Target| match target.unit {
+        "" => String::new(),
+        unit => format!(" {unit}"),
+    };
+    let table = Table::of(targets)
+        .text("target", |target| &target.what)
+        .number("bound", |target| match target.bound {
+            Bound::AtMost(bound) => format!("≤ {bound}{}", unit(target)),
+            Bound::AtLeast(bound) => format!("≥ {bound}{}", unit(target)),
+        })
+        .number("measured", |target| match target.measured {
+            Some(measured) => format!("{measured:.2}{}", unit(target)),
+            None => "–".to_owned(),
+        })
+        .text("", |target| match target.met {
             Some(true) => "met",
             Some(false) => "**missed**",
             None => "not measured",
-        };
-        writeln!(text, "| {what} | {bound} | {measured} | {met} |").expect("a string takes any text");
-    }
-    text
+        });
+    format!("\n{}", table.markdown())
 }
 
 #[cfg(test)]

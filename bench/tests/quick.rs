@@ -6,29 +6,33 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[test]
-fn every_question_about_storage_is_answered_and_cleans_up() {
+fn bench() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
+}
+
+/// Runs the harness, and returns its figures and its report.
+fn quick(args: &str, bin_dir: Option<&Path>) -> (Value, String) {
     let folder = tempfile::tempdir().unwrap();
     let (temporary, json) = (folder.path().join("tmp"), folder.path().join("figures.json"));
     std::fs::create_dir(&temporary).unwrap();
-    // `calls` is left out: it needs another binary, which may not be built.
-    let output = Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
-        .args(["store", "append", "lookup", "wake", "open", "stalls", "--quick", "--seconds", "0.05"])
-        .args(["--sessions", "300", "--events", "1500"])
-        .arg("--dir")
-        .arg(&temporary)
-        .arg("--json")
-        .arg(&json)
-        .output()
-        .unwrap();
-    let (report, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{log}");
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    let mut run = bench();
+    run.args(args.split(' ')).arg("--dir").arg(&temporary).arg("--json").arg(&json);
+    run.args(bin_dir.into_iter().flat_map(|folder| [Path::new("--bin-dir"), folder]));
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "something was left behind");
+    let figures = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    (figures, String::from_utf8(output.stdout).unwrap())
+}
 
+#[test]
+fn every_question_about_storage_is_answered_and_cleans_up() {
+    // `calls` is left out: it needs another binary, which may not be built.
+    let all = "store append lookup wake open stalls --quick --seconds 0.05 --sessions 300 --events 1500";
+    let (figures, report) = quick(all, None);
     for command in ["append --quick", "lookup --quick", "wake --quick", "open --quick", "stalls --quick"] {
         assert!(report.contains(&format!("`./dev bench store {command}")), "{report}");
     }
-    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let store = &figures["store"];
     assert_eq!(store["append"]["rows"].as_array().unwrap().len(), 4);
     assert!(store["append"]["rows"][0]["file"][0]["events_per_second"].as_f64().unwrap() > 0.0);
@@ -40,22 +44,8 @@ fn every_question_about_storage_is_answered_and_cleans_up() {
 
 #[test]
 fn many_data_sessions_are_measured_and_cleaned_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let (temporary, json) = (folder.path().join("tmp"), folder.path().join("figures.json"));
-    std::fs::create_dir(&temporary).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
-        .args(["data", "many", "--quick", "--sessions", "1500"])
-        .arg("--dir")
-        .arg(&temporary)
-        .arg("--json")
-        .arg(&json)
-        .output()
-        .unwrap();
-    let (report, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{log}");
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    let (figures, report) = quick("data many --quick --sessions 1500", None);
     assert!(report.contains("`./dev bench data many --quick --sessions 1500`"), "{report}");
-    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let many = &figures["data"]["many"];
     assert!(many["filled"]["per_second"].as_f64().unwrap() > 0.0);
     assert_eq!(many["opens"].as_array().unwrap().len(), 1);
@@ -85,24 +75,8 @@ fn folder_with_tenure() -> PathBuf {
 
 #[test]
 fn gateways_are_measured_without_what_is_behind_them() {
-    let folder = tempfile::tempdir().unwrap();
-    let (temporary, json) = (folder.path().join("tmp"), folder.path().join("figures.json"));
-    std::fs::create_dir(&temporary).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
-        .args(["gateway", "--no-peers", "--rounds", "1", "--connections", "4", "--sessions", "6"])
-        .args(["--seconds", "0.2", "--warm-up", "0.05"])
-        .arg("--bin-dir")
-        .arg(folder_with_tenure())
-        .arg("--dir")
-        .arg(&temporary)
-        .arg("--json")
-        .arg(&json)
-        .output()
-        .unwrap();
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{log}");
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
-    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let small = "gateway --no-peers --rounds 1 --connections 4 --sessions 6 --seconds 0.2 --warm-up 0.05";
+    let (figures, _) = quick(small, Some(&folder_with_tenure()));
     let rows = figures["gateway"]["rows"].as_array().unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["pipes", "tenure", "tenure-share", "http", "tenure-upstream"]);
@@ -124,27 +98,11 @@ fn gateways_are_measured_without_what_is_behind_them() {
 
 #[test]
 fn both_eras_and_every_bridge_between_them_are_measured() {
-    let folder = tempfile::tempdir().unwrap();
-    let (temporary, json) = (folder.path().join("tmp"), folder.path().join("figures.json"));
-    std::fs::create_dir(&temporary).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_tenure-bench"))
-        .args(["eras", "--quick", "--seconds", "0.1"])
-        .arg("--bin-dir")
-        .arg(folder_with_tenure())
-        .arg("--dir")
-        .arg(&temporary)
-        .arg("--json")
-        .arg(&json)
-        .output()
-        .unwrap();
-    let (report, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{log}");
-    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    let (figures, report) = quick("eras --quick --seconds 0.1", Some(&folder_with_tenure()));
     for question in ["calls", "bridges"] {
         let command = format!("`./dev bench eras {question} --quick --rounds 1 --seconds 0.1`");
         assert!(report.contains(&command), "{report}");
     }
-    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let calls = figures["eras"]["calls"]["rows"].as_array().unwrap();
     let names = ["hyper", "axum", "rmcp", "tenure", "tenure-rmcp", "tenure-native"];
     for (place, row) in calls.iter().enumerate() {
@@ -165,19 +123,10 @@ fn both_eras_and_every_bridge_between_them_are_measured() {
 }
 
 #[test]
-fn rows_are_named_for_one_question_about_eras_at_a_time() {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_tenure-bench")).args(["eras", "--only", "axum"]).output().unwrap();
-    assert!(!output.status.success());
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(log.contains("hint: name the question too"), "{log}");
-}
-
-#[test]
-fn naming_rows_where_questions_are_expected_is_an_error_with_a_hint() {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_tenure-bench")).args(["store", "--only", "axum"]).output().unwrap();
-    assert!(!output.status.success());
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert!(log.contains("hint: name questions"), "{log}");
+fn naming_rows_where_they_are_not_expected_is_an_error_with_a_hint() {
+    for (question, hint) in [("eras", "hint: name the question too"), ("store", "hint: name questions")] {
+        let output = bench().args([question, "--only", "axum"]).output().unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && log.contains(hint), "{log}");
+    }
 }

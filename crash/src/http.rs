@@ -6,20 +6,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
-use reqwest::{Method, RequestBuilder, Response};
 use serde_json::Value;
 use tenure_testkit::sse::{Odd, Parser, SseItem};
+use tenure_testkit::wire::{Ask, HttpConnection};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Connecting over loopback is fast, so a connect that takes longer means that the server does not accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends requests to the server.
+const BUFFER_BYTES: usize = 8 << 10;
+
+/// Sends requests to the server. Requests do not share connections, so a kill breaks exactly the requests under way, and
+/// no request is retried without the checker's knowledge.
 #[derive(Debug)]
 pub(crate) struct ServerHttp {
-    client: reqwest::Client,
-    url: String,
+    pub(crate) server: SocketAddr,
 }
 
 /// The headers that name a session.
@@ -42,33 +44,20 @@ pub(crate) enum HttpReply {
 #[derive(Debug)]
 pub(crate) struct Broken(pub(crate) String);
 
-impl ServerHttp {
-    /// A client for the server at an address. Requests do not share connections, so a kill breaks exactly the requests
-    /// under way, and no request is retried without the checker's knowledge.
-    pub(crate) fn new(server: SocketAddr) -> Result<ServerHttp> {
-        // In a build with the server, reqwest has TLS enabled and needs a default crypto provider.
-        drop(rustls::crypto::ring::default_provider().install_default());
-        let client = reqwest::Client::builder()
-            .pool_max_idle_per_host(0)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .no_proxy()
-            .build()
-            .context("set up the HTTP client")?;
-        Ok(ServerHttp { client, url: format!("http://{server}/mcp") })
+impl From<std::io::Error> for Broken {
+    fn from(error: std::io::Error) -> Broken {
+        Broken(error.to_string())
     }
+}
 
+impl ServerHttp {
     /// Sends a message.
     pub(crate) async fn post(
         &self,
         session: Option<&SessionName>,
         message: &Value,
     ) -> Result<HttpReply, Broken> {
-        let request = self
-            .request(Method::POST, session)
-            .header(ACCEPT, "application/json, text/event-stream")
-            .header(CONTENT_TYPE, "application/json")
-            .body(message.to_string());
-        reply(request).await
+        self.reply(session, Ask::post(message.to_string())).await
     }
 
     /// Opens the standalone stream, or resumes a stream.
@@ -77,66 +66,41 @@ impl ServerHttp {
         session: &SessionName,
         last_event_id: Option<&str>,
     ) -> Result<HttpReply, Broken> {
-        let mut request = self.request(Method::GET, Some(session)).header(ACCEPT, "text/event-stream");
-        if let Some(id) = last_event_id {
-            request = request.header("Last-Event-ID", id);
-        }
-        reply(request).await
+        self.reply(Some(session), Ask::get().header_if("Last-Event-ID", last_event_id)).await
     }
 
     /// Ends a session.
     pub(crate) async fn delete(&self, session: &SessionName) -> Result<HttpReply, Broken> {
-        reply(self.request(Method::DELETE, Some(session))).await
+        self.reply(Some(session), Ask::new("DELETE", "/mcp")).await
     }
 
-    fn request(&self, method: Method, session: Option<&SessionName>) -> RequestBuilder {
-        let request = self.client.request(method, &self.url);
-        match session {
-            None => request,
-            Some(name) => {
-                request.header("Mcp-Session-Id", &name.id).header("MCP-Protocol-Version", name.revision)
-            }
+    async fn reply(&self, session: Option<&SessionName>, ask: Ask) -> Result<HttpReply, Broken> {
+        let ask = ask
+            .header_if("Mcp-Session-Id", session.map(|name| name.id.as_str()))
+            .header_if("MCP-Protocol-Version", session.map(|name| name.revision));
+        let opening = HttpConnection::open(self.server, BUFFER_BYTES);
+        let opened = timeout(CONNECT_TIMEOUT, opening).await;
+        let mut connection = opened.map_err(|_| Broken("the server does not accept".to_owned()))??;
+        connection.send(&ask.bytes()).await?;
+        let head = connection.head().await?;
+        let (status, session) = (head.status, head.header("mcp-session-id").map(str::to_owned));
+        if status == 200 && head.is_event_stream() {
+            return Ok(HttpReply::Stream(Box::new(ReplyEvents { connection, parser: Parser::default() })));
         }
+        let bytes = connection.body().await?;
+        let body = match serde_json::from_slice(bytes) {
+            Ok(body) => body,
+            Err(_) if bytes.is_empty() => Value::Null,
+            Err(_) => Value::String(String::from_utf8_lossy(bytes).into_owned()),
+        };
+        Ok(HttpReply::Whole { status, session, body })
     }
-}
-
-async fn reply(request: RequestBuilder) -> Result<HttpReply, Broken> {
-    let response = request.send().await.map_err(broken)?;
-    let header = |headers: &HeaderMap, name: &str| {
-        headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-    };
-    let status = response.status().as_u16();
-    let is_stream = header(response.headers(), "content-type")
-        .is_some_and(|media_type| media_type.starts_with("text/event-stream"));
-    if status == 200 && is_stream {
-        return Ok(HttpReply::Stream(Box::new(ReplyEvents { response, parser: Parser::default() })));
-    }
-    let session = header(response.headers(), "mcp-session-id");
-    let bytes = response.bytes().await.map_err(broken)?;
-    let body = match serde_json::from_slice(&bytes) {
-        Ok(body) => body,
-        Err(_) if bytes.is_empty() => Value::Null,
-        Err(_) => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
-    };
-    Ok(HttpReply::Whole { status, session, body })
-}
-
-/// The error with its causes, because the error itself says only that sending failed.
-fn broken(error: reqwest::Error) -> Broken {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    Broken(text)
 }
 
 /// A stream that is being read. Dropping it hangs up.
 #[derive(Debug)]
 pub(crate) struct ReplyEvents {
-    response: Response,
+    connection: HttpConnection<TcpStream>,
     parser: Parser,
 }
 
@@ -147,8 +111,8 @@ impl ReplyEvents {
             if let Some(item) = self.parser.next() {
                 return item.map(Some).map_err(|Odd(line)| Broken(format!("no line of an event: {line}")));
             }
-            match self.response.chunk().await.map_err(broken)? {
-                Some(piece) => self.parser.feed(&piece),
+            match self.connection.piece().await? {
+                Some(piece) => self.parser.feed(piece),
                 None => return Ok(None),
             }
         }

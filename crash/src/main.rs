@@ -70,8 +70,8 @@ fn run(cli: &Cli) -> Result<bool> {
         log: folder.path().join("server.log"),
         log_level: cli.log_level.clone(),
     };
-    let world =
-        Arc::new(World::new(ServerHttp::new(launch.address)?, seed, ProgressLine::new(), cli.expect_loss));
+    let http = ServerHttp { server: launch.address };
+    let world = Arc::new(World::new(http, seed, ProgressLine::new(), cli.expect_loss));
     world.progress.note(&format!("seed {seed}, {} clients, server at {}", cli.clients, launch.address));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -3,7 +3,6 @@
 //!
 //! The store is filled once; every other measurement is a process of its own.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenure_session::Principal;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::port::store::Store;
@@ -20,16 +20,18 @@ use tenure_store::disk::Sync;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::plan::Plan;
 use crate::cli::DataQuestion;
 use crate::clock::now;
 use crate::histogram::Histogram;
 use crate::latency::Latency;
+use crate::plan::Plan;
 use crate::process::Memory;
 use crate::progress;
+use crate::report::Section;
 use crate::scratch::{Scratch, disk_bytes, drop_file_cache};
-use crate::stats::{Spread, cell};
+use crate::stats::{Spread, cell, mebibytes};
 use crate::store::open_store;
+use crate::table::Table;
 use crate::worker;
 
 /// States of one owner.
@@ -153,25 +155,16 @@ struct Found {
     make: Latency,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct ManyReport {
-    command: String,
-    states: u64,
-    filled: Filled,
-    opens: Vec<OpenedStates>,
-    rows: Vec<(&'static str, Latency)>,
-}
-
-pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
+pub(super) async fn run(plan: &Plan<DataQuestion>) -> Result<Section> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
     let place = StatesPlace { store: scratch.path().join("store"), names: scratch.path().join("names") };
-    let states = plan.states;
+    let states = plan.sessions;
     let fill = Fill { place: place.clone(), states };
     let filled: Filled = worker::ask(WORKER, &DataJob::Fill(fill)).await.context("make the states")?;
     progress::note(&format!("many: made {states} in {:.1} s", filled.seconds));
 
     let mut opens = Vec::new();
-    for _ in 0..plan.opens {
+    for _ in 0..plan.choose(3, 1) {
         let open = Open { place: place.clone(), states };
         let opened: OpenedStates =
             worker::ask(WORKER, &DataJob::Open(open)).await.context("open the store")?;
@@ -183,14 +176,14 @@ pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
         place: place.clone(),
         at: filled.at,
         heat: Heat::Warm,
-        finds: plan.finds,
-        lists: plan.lists,
-        writes: plan.writes,
+        finds: plan.choose(100_000, 1_000),
+        lists: plan.choose(2_000, 20),
+        writes: plan.choose(5_000, 50),
     };
     let cold = Find {
         heat: Heat::Cold,
-        finds: plan.cold_finds,
-        lists: plan.lists.min(plan.cold_finds / 10),
+        finds: plan.choose(2_000, 50),
+        lists: plan.choose(200, 5),
         writes: 0,
         ..warm.clone()
     };
@@ -198,21 +191,42 @@ pub(super) async fn run(plan: &Plan) -> Result<ManyReport> {
     let warm: Found = worker::ask(WORKER, &DataJob::Find(warm)).await.context("find states")?;
     let cold: Found = worker::ask(WORKER, &DataJob::Find(cold)).await.context("find states, cold")?;
     progress::note(&format!("many: find p50 {:.1} µs, cold {:.0} µs", warm.any.p50_us, cold.any.p50_us));
-    Ok(ManyReport {
-        command: plan.command(DataQuestion::Many),
-        states,
-        filled,
-        opens,
-        rows: vec![
-            ("`find`, read lately", warm.lately),
-            ("`find`, not read lately, in the file cache", warm.any),
-            ("`find`, cold", cold.any),
-            ("`find` that writes down the use", warm.put_off),
-            ("`create`, one at a time", warm.make),
-            ("`list`, a page of 100", warm.list),
-            ("`list`, a page of 100, cold", cold.list),
-        ],
-    })
+    let command = plan.command(DataQuestion::Many);
+    let mut text = format!(
+        "### Many data sessions\n\n{states} data sessions on disk, durability os, {OF_ONE} of each owner, made by {TASKS} tasks at once in {:.1} s: {:.0} per second; {:.0} MiB on disk. Then every opening in a fresh process, and one thing at a time; \"read lately\": one of {LATELY}, over and over; cold: the files have left the file cache. A use is written down at most once in a sixteenth of the idle time.\n\n`{command}`\n\n",
+        filled.seconds,
+        filled.per_second,
+        mebibytes(filled.disk_bytes),
+    );
+    let spread = |figure: &dyn Fn(&OpenedStates) -> f64| cell(Spread::of(opens.iter().map(figure)), 1);
+    let each = |opened: &OpenedStates| {
+        opened.counted.anonymous.saturating_sub(opened.opened.anonymous) as f64 / states as f64
+    };
+    let lines = [
+        ("open, ms", spread(&|opened| opened.milliseconds)),
+        ("count them, in the background, s", spread(&|opened| opened.count_seconds)),
+        ("anonymous memory before, MiB", spread(&|opened| mebibytes(opened.before.anonymous))),
+        ("anonymous memory when opened, MiB", spread(&|opened| mebibytes(opened.opened.anonymous))),
+        ("anonymous memory when counted, MiB", spread(&|opened| mebibytes(opened.counted.anonymous))),
+        ("RSS when counted, MiB", spread(&|opened| mebibytes(opened.counted.rss))),
+        ("anonymous memory of counting, B each", spread(&each)),
+    ];
+    let rows = [
+        ("`find`, read lately", warm.lately),
+        ("`find`, not read lately, in the file cache", warm.any),
+        ("`find`, cold", cold.any),
+        ("`find` that writes down the use", warm.put_off),
+        ("`create`, one at a time", warm.make),
+        ("`list`, a page of 100", warm.list),
+        ("`list`, a page of 100, cold", cold.list),
+    ];
+    let opened = Table::of(&lines).text("opened after a clean stop", |line| line.0);
+    text += &opened.number("median (min–max)", |line| &line.1).markdown();
+    let found = Table::of(&rows).text("µs", |row| row.0).latencies("samples", |row| &row.1);
+    text += &format!("\n{}", found.markdown());
+    let figures =
+        json!({ "command": command, "states": states, "filled": filled, "opens": opens, "rows": rows });
+    Ok(Section::new("many", figures, text))
 }
 
 /// A clock that stands still.
@@ -418,43 +432,4 @@ async fn list(states: &States, names: &[(Principal, StateId)], count: usize) -> 
         ensure!(page.states.len() == PAGE, "a page of {} states", page.states.len());
     }
     Ok(latency)
-}
-
-impl ManyReport {
-    pub(super) fn markdown(&self) -> String {
-        let Filled { seconds, per_second, disk_bytes, .. } = self.filled;
-        let mut text = format!(
-            "### Many data sessions\n\n{} data sessions on disk, durability os, {OF_ONE} of each owner, made by {TASKS} tasks at once in {seconds:.1} s: {per_second:.0} per second; {:.0} MiB on disk. Then every opening in a fresh process, and one thing at a time; \"read lately\": one of {LATELY}, over and over; cold: the files have left the file cache. A use is written down at most once in a sixteenth of the idle time.\n\n`{}`\n\n",
-            self.states,
-            mebibytes(disk_bytes),
-            self.command
-        );
-        let spread =
-            |figure: &dyn Fn(&OpenedStates) -> f64| cell(Spread::of(self.opens.iter().map(figure)), 1);
-        let each = |opened: &OpenedStates| {
-            opened.counted.anonymous.saturating_sub(opened.opened.anonymous) as f64 / self.states as f64
-        };
-        text += "| opened after a clean stop | median (min–max) |\n|---|---:|\n";
-        let lines = [
-            ("open, ms", spread(&|opened| opened.milliseconds)),
-            ("count them, in the background, s", spread(&|opened| opened.count_seconds)),
-            ("anonymous memory before, MiB", spread(&|opened| mebibytes(opened.before.anonymous))),
-            ("anonymous memory when opened, MiB", spread(&|opened| mebibytes(opened.opened.anonymous))),
-            ("anonymous memory when counted, MiB", spread(&|opened| mebibytes(opened.counted.anonymous))),
-            ("RSS when counted, MiB", spread(&|opened| mebibytes(opened.counted.rss))),
-            ("anonymous memory of counting, B each", spread(&each)),
-        ];
-        for (what, figure) in lines {
-            writeln!(text, "| {what} | {figure} |").expect("a string takes any text");
-        }
-        text += "\n| µs | samples | mean | p50 | p99 | max |\n|---|---:|---:|---:|---:|---:|\n";
-        for (what, latency) in &self.rows {
-            writeln!(text, "| {what} | {} |", latency.cells()).expect("a string takes any text");
-        }
-        text
-    }
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / 1024.0 / 1024.0
 }

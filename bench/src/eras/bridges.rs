@@ -4,19 +4,19 @@
 //! The same cheap server stands behind every row and knows one era alone; the gateway finds out which. Rows are
 //! interleaved; what is added is taken within a round, against the client's own era with nothing in between.
 
-use std::fmt::Write;
-
 use anyhow::Result;
-use serde::Serialize;
+use serde_json::json;
 
-use super::plan::Plan;
-use crate::gateway::{self, Behind, Entry, Era, Front, GatewayRound, Row, SERVER, UPSTREAM};
-use crate::progress;
-use crate::stats::{Spread, beside, cell};
+use super::Eras;
+use crate::cli::ErasQuestion;
+use crate::gateway::{self, Behind, Entry, Era, Front, GatewayRound, Row};
+use crate::report::Section;
+use crate::rounds::{Sampled, interleave};
+use crate::table::Table;
 
-const OVER_PIPES: Front = Front::Tenure(&["--", SERVER]);
-const SHARED: Front = Front::Tenure(&["--set", "child.share=true", "--", SERVER]);
-const UPSTREAM_OF: Front = Front::Tenure(&["--upstream", UPSTREAM]);
+const OVER_PIPES: Front = Front::Tenure("-- {server}");
+const SHARED: Front = Front::Tenure("--set child.share=true -- {server}");
+const UPSTREAM_OF: Front = Front::Tenure("--upstream {upstream}");
 
 const fn entry(
     name: &'static str,
@@ -57,119 +57,59 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry("http-modern-session", Behind::Http, (Era::Modern, Era::Session), UPSTREAM_OF, "tenure"),
 ];
 
-#[derive(Debug, Serialize)]
-pub(crate) struct BridgesReport {
-    command: String,
-    connections: usize,
-    seconds: f64,
-    rows: Vec<BridgeRow>,
+pub(super) async fn run(Eras { plan, bridges, .. }: &Eras) -> Result<Section> {
+    let load = plan.load(plan.choose(64, 8));
+    let gateway_plan = gateway::Plan { load, sessions: 0 };
+    let measured = interleave("eras bridges", plan.rounds, bridges.iter().collect(), async |row: &&Row| {
+        gateway::measure(row, gateway_plan, plan.dir.as_deref()).await
+    });
+    let rows = measured.await?;
+    let (command, connections) = (plan.command(ErasQuestion::Bridges), load.connections);
+    let mut text = format!(
+        "### Bridges between the eras\n\n`tools/call` echo through `tenure serve` with sessions on disk, to a server that knows one era alone; {connections} connections, one call in flight each; {} interleaved rounds of {} s, fresh processes each. Alone: one call in flight in all. CPU is the gateway's own. Added: against the client's own era with nothing in between, within a round. Median (min–max).\n\n`{command}`\n",
+        plan.rounds, plan.seconds
+    );
+    for (behind, title) in [(Behind::Stdio, "stdio"), (Behind::Http, "HTTP")] {
+        let rows: Vec<_> = rows.iter().filter(|row| row.case.behind == behind).collect();
+        if !rows.is_empty() {
+            text += &format!("\n{}", table(&rows, title));
+        }
+    }
+    let figures =
+        json!({ "command": command, "connections": connections, "seconds": plan.seconds, "rows": rows });
+    Ok(Section::new("bridges", figures, text))
 }
 
-#[derive(Debug, Serialize)]
-struct BridgeRow {
-    name: &'static str,
-    gateway: &'static str,
-    behind: Behind,
-    client: Era,
-    server: Era,
-    is_direct: bool,
-    rounds: Vec<GatewayRound>,
-}
-
-pub(super) async fn run(plan: &Plan) -> Result<BridgesReport> {
-    let mut rows: Vec<BridgeRow> = plan.bridges.iter().map(BridgeRow::of).collect();
-    let count = rows.len();
-    for round in 0..plan.rounds {
-        // Each round starts elsewhere, so that none is always the one after a heavy neighbour.
-        for place in (0..count).map(|step| (step + round) % count) {
-            let row = &plan.bridges[place];
-            let gateway_plan = gateway::Plan { load: plan.load, sessions: 0 };
-            let figures = gateway::measure(row, gateway_plan, plan.dir.as_deref()).await?;
-            progress::note(&format!("eras bridges {}/{} {}: {figures}", round + 1, plan.rounds, row.name));
-            rows[place].rounds.push(figures);
-        }
-    }
-    let connections = plan.load.connections;
-    Ok(BridgesReport { command: plan.command("bridges"), connections, seconds: plan.seconds, rows })
-}
-
-impl BridgeRow {
-    fn of(row: &Row) -> BridgeRow {
-        BridgeRow {
-            name: row.name,
-            gateway: row.what,
-            behind: row.behind,
-            client: row.client,
-            server: row.server_era,
-            is_direct: row.is_direct(),
-            rounds: Vec::new(),
-        }
-    }
-
-    fn spread(&self, figure: impl Fn(&GatewayRound) -> f64) -> Option<Spread> {
-        Spread::of(self.rounds.iter().map(figure))
-    }
-}
-
-impl BridgesReport {
-    pub(super) fn markdown(&self) -> String {
-        let rounds = self.rows.first().map_or(0, |row| row.rounds.len());
-        let mut text = format!(
-            "### Bridges between the eras\n\n`tools/call` echo through `tenure serve` with sessions on disk, to a server that knows one era alone; {} connections, one call in flight each; {rounds} interleaved rounds of {} s, fresh processes each. Alone: one call in flight in all. CPU is the gateway's own. Added: against the client's own era with nothing in between, within a round. Median (min–max).\n\n`{}`\n",
-            self.connections, self.seconds, self.command
-        );
-        for (behind, title) in [(Behind::Stdio, "stdio"), (Behind::Http, "HTTP")] {
-            text += &self.table(behind, title);
-        }
-        text
-    }
-
-    fn table(&self, behind: Behind, title: &str) -> String {
-        let rows = || self.rows.iter().filter(|row| row.behind == behind);
-        if rows().next().is_none() {
-            return String::new();
-        }
-        let mut text = format!(
-            "\n| client → server over {title} | gateway | gateway CPU µs/call | ÷ same era | calls/s | p50 µs | added p50 µs | alone: p50 µs | alone: added p50 µs | alone: gateway CPU µs/call | server CPU µs/call | server processes | other load, cores |\n"
-        );
-        text += "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n";
-        for row in rows() {
-            let direct = rows().find(|other| other.is_direct && other.client == row.client);
-            // The same gateway for a client and a server of the client's era.
-            let same = rows().find(|other| {
-                !other.is_direct
-                    && other.client == row.client
-                    && other.server == row.client
-                    && other.gateway == row.gateway
-            });
-            let added = |figure: fn(&GatewayRound) -> f64| {
-                beside(&row.rounds, &direct?.rounds, figure, |mine, theirs| mine - theirs)
-            };
-            let cpu = |round: &GatewayRound| round.gateway_cpu_us_per_call;
-            let ratio =
-                same.and_then(|same| beside(&row.rounds, &same.rounds, cpu, |mine, theirs| mine / theirs));
-            writeln!(
-                text,
-                "| {} → {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-                row.client.as_str(),
-                row.server.as_str(),
-                row.gateway,
-                cell(row.spread(cpu), 1),
-                cell(ratio, 2),
-                cell(row.spread(|round| round.calls_per_second), 0),
-                cell(row.spread(|round| round.p50_us), 0),
-                cell(added(|round| round.p50_us), 0),
-                cell(row.spread(|round| round.alone_p50_us), 0),
-                cell(added(|round| round.alone_p50_us), 0),
-                cell(row.spread(|round| round.alone_gateway_cpu_us_per_call), 1),
-                cell(row.spread(|round| round.server_cpu_us_per_call), 1),
-                row.rounds.last().map_or(0, |round| round.servers),
-                cell(row.spread(|round| round.other_cores), 2),
-            )
-            .expect("a string takes any text");
-        }
-        text
-    }
+fn table(rows: &[&Sampled<&Row, GatewayRound>], title: &str) -> String {
+    let find = |is_wanted: &dyn Fn(&Row) -> bool| rows.iter().copied().find(|row| is_wanted(row.case));
+    // The client's own era with nothing in between.
+    let direct = |row: &Row| find(&|other| other.is_direct && other.client == row.client);
+    // The same gateway for a client and a server of the client's era.
+    let same = |row: &Row| {
+        find(&|other| {
+            !other.is_direct
+                && (other.client, other.server) == (row.client, row.client)
+                && other.what == row.what
+        })
+    };
+    let cpu = |round: &GatewayRound| round.gateway_cpu_us_per_call;
+    Table::of(rows.iter().copied())
+        .text(&format!("client → server over {title}"), |row| {
+            format!("{} → {}", row.case.client.as_str(), row.case.server.as_str())
+        })
+        .text("gateway", |row| row.case.what)
+        .spread("gateway CPU µs/call", 1, cpu)
+        .samples("÷ same era", 2, |row| row.ratio(same(row.case), cpu))
+        .spread("calls/s", 0, |round| round.calls_per_second)
+        .spread("p50 µs", 0, |round| round.p50_us)
+        .samples("added p50 µs", 0, |row| row.added(direct(row.case), |round| round.p50_us))
+        .spread("alone: p50 µs", 0, |round| round.alone_p50_us)
+        .samples("alone: added p50 µs", 0, |row| row.added(direct(row.case), |round| round.alone_p50_us))
+        .spread("alone: gateway CPU µs/call", 1, |round| round.alone_gateway_cpu_us_per_call)
+        .spread("server CPU µs/call", 1, |round| round.server_cpu_us_per_call)
+        .number("server processes", |row| row.rounds.last().map_or(0, |round| round.servers))
+        .spread("other load, cores", 2, |round| round.other_cores)
+        .markdown()
 }
 
 #[cfg(test)]

@@ -67,20 +67,15 @@ impl std::fmt::Display for GatewayRound {
 
 /// Starts a row, measures it, and ends it.
 pub(crate) async fn measure(row: &Row, plan: Plan, dir: Option<&Path>) -> Result<GatewayRound> {
-    let figures = async {
-        let running = Running::start(row, dir).await?;
-        let calling = row.client.calling();
-        let figures = match &running.endpoint {
-            Some(endpoint) => {
-                calls(&running, plan, async || HttpCaller::connect(endpoint, calling).await).await
-            }
-            None => calls(&running, plan, async || PipeCaller::connect(&row.server, calling).await).await,
-        };
-        let figures = figures.with_context(|| format!("see what it does{}", running.log()))?;
-        running.stop().await?;
-        anyhow::Ok(figures)
+    let running = Running::start(row, dir).await?;
+    let calling = row.client.calling();
+    let figures = match &running.endpoint {
+        Some(endpoint) => calls(&running, plan, async || HttpCaller::connect(endpoint, calling).await).await,
+        None => calls(&running, plan, async || PipeCaller::connect(&row.program, calling).await).await,
     };
-    figures.await.with_context(|| format!("measure `{}`", row.name))
+    let figures = figures.with_context(|| format!("see what it does{}", running.log()))?;
+    running.stop().await?;
+    Ok(figures)
 }
 
 async fn calls<C: Opens>(

@@ -5,12 +5,12 @@
 //! interleaved, and what is added is taken within a round.
 //!
 //! Map: `rows` (what is in front), `running` (started and ended), `family` (whose time it is), `callers` (the
-//! clients), `measure` (one row, one round), `report` (the tables).
+//! clients), `measure` (one row, one round), `tables` (what they show).
 
 mod callers;
 mod family;
 mod measure;
-mod report;
+mod tables;
 mod rows;
 mod running;
 
@@ -20,11 +20,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cli::{CommonArgs, GatewayArgs};
 use crate::load::Load;
-use crate::progress;
+use crate::report::Section;
+use crate::rounds::interleave;
 
 pub(crate) use self::measure::{GatewayRound, measure};
-pub(crate) use self::report::GatewayReport;
-pub(crate) use self::rows::{Behind, Entry, Era, Front, Row, SERVER, UPSTREAM, select};
+pub(crate) use self::rows::{Behind, Entry, Era, Front, Row, select};
 
 /// How a row is measured.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) sessions: usize,
 }
 
-pub(crate) async fn run(common: &CommonArgs, args: &GatewayArgs) -> Result<GatewayReport> {
+pub(crate) async fn run(common: &CommonArgs, args: &GatewayArgs) -> Result<Section> {
     ensure!(
         args.rounds > 0 && args.connections > 0 && args.sessions > 0,
         "`--rounds`, `--connections` and `--sessions` must be at least 1"
@@ -48,17 +48,8 @@ pub(crate) async fn run(common: &CommonArgs, args: &GatewayArgs) -> Result<Gatew
     };
     let plan = Plan { load, sessions: args.sessions };
     let rows = rows::select_gateways(args, &common.only, common.bin_dir.as_deref())?;
-    let mut report = GatewayReport::new(args, &rows);
-    for round in 0..args.rounds {
-        for step in 0..rows.len() {
-            // Each round starts at another row, so that none always comes first.
-            let place = (step + round) % rows.len();
-            let row = &rows[place];
-            let figures = measure(row, plan, common.dir.as_deref()).await?;
-            progress::note(&format!("gateway {}/{} {}: {figures}", round + 1, args.rounds, row.name));
-            report.add(place, figures);
-        }
-    }
-    report.judge();
-    Ok(report)
+    let measured = interleave("gateway", args.rounds, rows, async |row: &Row| {
+        measure(row, plan, common.dir.as_deref()).await
+    });
+    Ok(tables::section(args, &measured.await?))
 }

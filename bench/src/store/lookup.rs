@@ -3,12 +3,12 @@
 //! One lookup at a time, each timed by itself: from the store as such, warm and cold, and through
 //! `Sessions::find` of a live session, which is what a request on a live session costs.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenure_session::Principal;
 use tenure_session::port::clock::{Clock, SystemClock};
 use tenure_session::port::store::{Expected, RecordKey, Store};
@@ -18,7 +18,6 @@ use tokio::time::Duration;
 
 use super::append::Durability;
 use super::fill::{self, Fill, Filled};
-use super::plan::Plan;
 use super::task::{Task, WORKER};
 use super::wake::counted;
 use super::{echo, material};
@@ -26,10 +25,16 @@ use crate::cli::StoreQuestion;
 use crate::clock::now;
 use crate::histogram::Histogram;
 use crate::latency::{Latency, micros};
+use crate::plan::Plan;
 use crate::progress;
+use crate::report::Section;
 use crate::scratch::{Scratch, drop_file_cache};
+use crate::table::Table;
 use crate::target::{self, Target};
 use crate::worker;
+
+/// Sessions in the store that lookups are measured on: enough that most of it is in tables.
+const MAX_SESSIONS: u64 = 300_000;
 
 /// Sessions that are in memory while `Sessions::find` is measured.
 const LIVE: usize = 1_000;
@@ -75,23 +80,15 @@ pub(super) struct ColdlyLooked {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct LookupReport {
-    command: String,
-    sessions: u64,
-    rows: Vec<LookupRow>,
-    cold_disk_bytes_per_get: f64,
-    targets: Vec<Target>,
-}
-
-#[derive(Debug, Serialize)]
 struct LookupRow {
     what: &'static str,
     store: &'static str,
     latency: Latency,
 }
 
-pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
-    let sessions = plan.lookup_sessions;
+pub(super) async fn run(plan: &Plan<StoreQuestion>) -> Result<Section> {
+    let (sessions, inserts) = (plan.sessions.min(MAX_SESSIONS), plan.choose(5_000, 200));
+    let lookups = plan.choose(100_000, 2_000);
     let scratch = Scratch::new(plan.dir.as_deref())?;
     let folder = scratch.path().to_owned();
     let fill = Fill { folder: folder.clone(), sessions, events: 0 };
@@ -103,18 +100,18 @@ pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
         durability: Durability::Os,
         sessions,
         first_insert: sessions,
-        inserts: plan.inserts,
-        gets: plan.lookups,
-        finds: plan.lookups,
+        inserts,
+        gets: lookups,
+        finds: lookups,
     };
     let disk = look("disk, durability os", job.clone()).await?;
-    let cold = Cold { folder, sessions, gets: plan.cold_gets };
+    let cold = Cold { folder, sessions, gets: plan.choose(2_000, 100) };
     let cold: ColdlyLooked = worker::ask(WORKER, &Task::Cold(cold)).await.context("measure cold lookups")?;
     progress::note(&format!("lookup disk, cold: get p50 {:.0} µs", cold.get.p50_us));
     // Into the same store, behind what was entered before; reading is the same at any durability.
     let synced = LookupJob {
         durability: Durability::Disk,
-        first_insert: sessions + plan.inserts,
+        first_insert: sessions + inserts,
         gets: 0,
         finds: 0,
         ..job.clone()
@@ -123,23 +120,30 @@ pub(super) async fn run(plan: &Plan) -> Result<LookupReport> {
     let memory = look("memory", LookupJob { folder: None, ..job }).await?;
 
     let row = |what, store, latency| LookupRow { what, store, latency };
-    Ok(LookupReport {
-        command: plan.command(StoreQuestion::Lookup),
-        sessions,
-        targets: targets(&disk, &synced, &cold, &memory),
-        rows: vec![
-            row("`Sessions::find`, live session", "memory", memory.find),
-            row("`Sessions::find`, live session", "disk", disk.find),
-            row("`get`", "memory", memory.get),
-            row("`get`, read lately", "disk", disk.warm),
-            row("`get`, any, in the file cache", "disk", disk.get),
-            row("`get`, cold", "disk", cold.get),
-            row("`put` of a new record", "memory", memory.insert),
-            row("`put` of a new record", "disk, durability os", disk.insert),
-            row("`put` of a new record", "disk, durability disk", synced.insert),
-        ],
-        cold_disk_bytes_per_get: cold.disk_bytes_per_get,
-    })
+    let rows = [
+        row("`Sessions::find`, live session", "memory", memory.find),
+        row("`Sessions::find`, live session", "disk", disk.find),
+        row("`get`", "memory", memory.get),
+        row("`get`, read lately", "disk", disk.warm),
+        row("`get`, any, in the file cache", "disk", disk.get),
+        row("`get`, cold", "disk", cold.get),
+        row("`put` of a new record", "memory", memory.insert),
+        row("`put` of a new record", "disk, durability os", disk.insert),
+        row("`put` of a new record", "disk, durability disk", synced.insert),
+    ];
+    let targets = targets(&disk, &synced, &cold, &memory);
+    let (command, cold_bytes) = (plan.command(StoreQuestion::Lookup), cold.disk_bytes_per_get);
+    let mut text = format!(
+        "### Lookup\n\nOne at a time, in a store of {sessions} sessions; {LIVE} more are live for `Sessions::find`. Read lately: one of {WARM}, over and over. Cold: a fresh process, after the files have left the file cache, and of records that are no longer in the journal; {cold_bytes:.0} bytes per `get` came from the disk. Microseconds.\n\n`{command}`\n\n"
+    );
+    text += &Table::of(&rows)
+        .text("what", |row| row.what)
+        .text("store", |row| row.store)
+        .latencies("samples", |row| &row.latency)
+        .markdown();
+    text += &target::table(&targets);
+    let figures = json!({ "command": command, "sessions": sessions, "rows": rows, "cold_disk_bytes_per_get": cold_bytes, "targets": targets });
+    Ok(Section::new("lookup", figures, text))
 }
 
 async fn look(name: &str, job: LookupJob) -> Result<Looked> {
@@ -265,18 +269,4 @@ fn read_from_disk() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/io").context("read /proc/self/io")?;
     let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes:")).context("find the line")?;
     bytes.trim().parse().context("read the number")
-}
-
-impl LookupReport {
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!(
-            "### Lookup\n\nOne at a time, in a store of {} sessions; {LIVE} more are live for `Sessions::find`. Read lately: one of {WARM}, over and over. Cold: a fresh process, after the files have left the file cache, and of records that are no longer in the journal; {:.0} bytes per `get` came from the disk. Microseconds.\n\n`{}`\n\n",
-            self.sessions, self.cold_disk_bytes_per_get, self.command
-        );
-        text += "| what | store | samples | mean | p50 | p99 | max |\n|---|---|---:|---:|---:|---:|---:|\n";
-        for LookupRow { what, store, latency } in &self.rows {
-            writeln!(text, "| {what} | {store} | {} |", latency.cells()).expect("a string takes any text");
-        }
-        text + &target::table(&self.targets)
-    }
 }

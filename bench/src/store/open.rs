@@ -4,30 +4,32 @@
 //! The store is filled once. Every opening is a process of its own. The kill (SIGKILL) hits a process that
 //! writes at full speed.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenure_session::port::store::RecordKey;
 use tenure_store::disk::Sync;
 use tokio::time::sleep;
 
 use super::fill::{self, Fill, Filled};
-use super::plan::Plan;
 use super::task::{Task, WORKER};
 use super::wake::counted;
-use super::writers::{IntoStore, Writers};
+use super::writers::{self, IntoStore};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
 use crate::clock::now;
 use crate::histogram::Histogram;
 use crate::latency::{Latency, micros};
+use crate::plan::Plan;
 use crate::process::Memory;
 use crate::progress;
+use crate::report::Section;
 use crate::scratch::{Scratch, drop_file_cache};
-use crate::stats::{Spread, cell};
+use crate::stats::{Spread, mebibytes};
+use crate::table::Table;
 use crate::target::{self, Target};
 use crate::worker::{self, Worker};
 
@@ -74,19 +76,7 @@ pub(super) struct Churn {
     folder: PathBuf,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct OpenReport {
-    command: String,
-    sessions: u64,
-    events: u64,
-    filled: Filled,
-    clean: Vec<Opening>,
-    cold: Vec<Opening>,
-    killed: Vec<Opening>,
-    targets: Vec<Target>,
-}
-
-pub(super) async fn run(plan: &Plan) -> Result<OpenReport> {
+pub(super) async fn run(plan: &Plan<StoreQuestion>) -> Result<Section> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
     let folder = scratch.path();
     let (sessions, events) = (plan.sessions, plan.events);
@@ -97,7 +87,7 @@ pub(super) async fn run(plan: &Plan) -> Result<OpenReport> {
     let job = OpenJob { folder: folder.to_owned(), sessions, gets: 0, count: false };
     let (mut clean, mut cold, mut killed) = (Vec::new(), Vec::new(), Vec::new());
     // Reading and counting fill caches, so each has a process of its own.
-    clean.push(open("clean", OpenJob { gets: plan.random_gets, ..job.clone() }).await?);
+    clean.push(open("clean", OpenJob { gets: plan.choose(100_000, 2_000), ..job.clone() }).await?);
     clean.push(open("clean", OpenJob { count: true, ..job.clone() }).await?);
     for _ in 1..plan.rounds {
         clean.push(open("clean", job.clone()).await?);
@@ -110,21 +100,57 @@ pub(super) async fn run(plan: &Plan) -> Result<OpenReport> {
         churn_and_kill(folder, plan.window).await?;
         killed.push(open("killed", job.clone()).await?);
     }
-    let mut report = OpenReport {
-        command: plan.command(StoreQuestion::Open),
-        sessions,
-        events,
-        filled,
-        clean,
-        cold,
-        killed,
-        targets: Vec::new(),
-    };
-    let each = report
-        .counting()
-        .map(|(opening, counting)| report.each(counting.memory.rss.saturating_sub(opening.opened.rss)));
-    report.targets = vec![Target::at_most("memory of a dormant session in the runtime", 1024.0, "B", each)];
-    Ok(report)
+    let each = |bytes: u64| bytes as f64 / sessions as f64;
+    let counted = clean.iter().find_map(|opening| Some((opening, opening.counting.as_ref()?)));
+    let growth =
+        counted.map(|(opening, counting)| each(counting.memory.rss.saturating_sub(opening.opened.rss)));
+    let targets = [Target::at_most("memory of a dormant session in the runtime", 1024.0, "B", growth)];
+
+    let command = plan.command(StoreQuestion::Open);
+    let mut text = format!(
+        "### Open\n\nA store of {sessions} sessions and {events} events, filled in {:.0} s through its own API, {:.0} MiB on disk; every opening in a fresh process. Cold: the files have left the file cache. Killed: SIGKILL while {WRITERS} writers appended. Median (min–max).\n\n`{command}`\n\n",
+        filled.seconds,
+        mebibytes(filled.disk_bytes),
+    );
+    let kinds = [("clean stop", &clean), ("clean stop, cold", &cold), ("SIGKILL", &killed)];
+    let spread = |openings: &[Opening], figure: fn(&Opening) -> f64| Spread::of(openings.iter().map(figure));
+    text += &Table::of(&kinds)
+        .text("opened after", |(name, _)| *name)
+        .samples("ms", 1, |(_, openings)| spread(openings, |opening| opening.milliseconds))
+        .samples("RSS MiB", 1, |(_, openings)| spread(openings, |opening| mebibytes(opening.opened.rss)))
+        .samples("anonymous MiB", 1, |(_, openings)| {
+            spread(openings, |opening| mebibytes(opening.opened.anonymous))
+        })
+        .markdown();
+
+    let mut lines: Vec<(String, Memory, String)> = Vec::new();
+    let found = clean.iter().find_map(|opening| Some((opening, opening.gets.as_ref()?)));
+    if let Some((opening, gets)) = found {
+        lines.push(("before opening".to_owned(), opening.before, String::new()));
+        lines.push(("opened".to_owned(), opening.opened, String::new()));
+        let note = format!("p50 {} µs, p99 {} µs", micros(gets.latency.p50_us), micros(gets.latency.p99_us));
+        lines.push((format!("after {} random gets", gets.latency.samples), gets.memory, note));
+    }
+    if let Some((opening, counting)) = counted {
+        lines.push(("opened, in another process".to_owned(), opening.opened, String::new()));
+        let growth = |from: u64, to: u64| each(to.saturating_sub(from));
+        let note = format!(
+            "counted in {:.1} s; {:.0} B of RSS and {:.0} B of anonymous memory per dormant session",
+            counting.seconds,
+            growth(opening.opened.rss, counting.memory.rss),
+            growth(opening.opened.anonymous, counting.memory.anonymous)
+        );
+        lines.push(("runtime started, sessions counted".to_owned(), counting.memory, note));
+    }
+    let memory = Table::of(&lines)
+        .text("memory", |line| &line.0)
+        .number("RSS MiB", |line| format!("{:.1}", mebibytes(line.1.rss)))
+        .number("anonymous MiB", |line| format!("{:.1}", mebibytes(line.1.anonymous)))
+        .text("", |line| &line.2)
+        .markdown();
+    text += &format!("\n{memory}{}", target::table(&targets));
+    let figures = json!({ "command": command, "sessions": sessions, "events": events, "filled": filled, "clean": clean, "cold": cold, "killed": killed, "targets": targets });
+    Ok(Section::new("open", figures, text))
 }
 
 async fn open(name: &str, job: OpenJob) -> Result<Opening> {
@@ -181,78 +207,9 @@ impl Churn {
     pub(super) async fn run(self) -> Result<()> {
         let opened = fill::open(&self.folder, Sync::Os).await?;
         let into = IntoStore::claim(&opened.store, WRITERS).await?;
-        let mut writers = Writers::start(&into, WRITERS);
         worker::tell(&"writing")?;
-        loop {
-            writers.pause(Duration::from_secs(1)).await?;
-        }
+        // It is killed long before.
+        writers::write(&into, WRITERS, Duration::ZERO, Duration::from_secs(3600)).await?;
+        bail!("nobody killed the process that writes")
     }
-}
-
-impl OpenReport {
-    fn counting(&self) -> Option<(&Opening, &Counting)> {
-        self.clean.iter().find_map(|opening| Some((opening, opening.counting.as_ref()?)))
-    }
-
-    fn gets(&self) -> Option<(&Opening, &Gets)> {
-        self.clean.iter().find_map(|opening| Some((opening, opening.gets.as_ref()?)))
-    }
-
-    fn each(&self, bytes: u64) -> f64 {
-        bytes as f64 / self.sessions.max(1) as f64
-    }
-
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!(
-            "### Open\n\nA store of {} sessions and {} events, filled in {:.0} s through its own API, {:.0} MiB on disk; every opening in a fresh process. Cold: the files have left the file cache. Killed: SIGKILL while {WRITERS} writers appended. Median (min–max).\n\n`{}`\n\n",
-            self.sessions,
-            self.events,
-            self.filled.seconds,
-            mebibytes(self.filled.disk_bytes),
-            self.command
-        );
-        text += "| opened after | ms | RSS MiB | anonymous MiB |\n|---|---:|---:|---:|\n";
-        let kinds =
-            [("clean stop", &self.clean), ("clean stop, cold", &self.cold), ("SIGKILL", &self.killed)];
-        for (name, openings) in kinds {
-            let spread = |figure: fn(&Opening) -> f64| Spread::of(openings.iter().map(figure));
-            writeln!(
-                text,
-                "| {name} | {} | {} | {} |",
-                cell(spread(|opening| opening.milliseconds), 1),
-                cell(spread(|opening| mebibytes(opening.opened.rss)), 1),
-                cell(spread(|opening| mebibytes(opening.opened.anonymous)), 1),
-            )
-            .expect("a string takes any text");
-        }
-        text += "\n| memory | RSS MiB | anonymous MiB | |\n|---|---:|---:|---|\n";
-        let mut line = |name: String, memory: Memory, note: String| {
-            let (rss, anonymous) = (mebibytes(memory.rss), mebibytes(memory.anonymous));
-            writeln!(text, "| {name} | {rss:.1} | {anonymous:.1} | {note} |")
-                .expect("a string takes any text");
-        };
-        if let Some((opening, gets)) = self.gets() {
-            line("before opening".to_owned(), opening.before, String::new());
-            line("opened".to_owned(), opening.opened, String::new());
-            let note =
-                format!("p50 {} µs, p99 {} µs", micros(gets.latency.p50_us), micros(gets.latency.p99_us));
-            line(format!("after {} random gets", gets.latency.samples), gets.memory, note);
-        }
-        if let Some((opening, counting)) = self.counting() {
-            line("opened, in another process".to_owned(), opening.opened, String::new());
-            let growth = |from: u64, to: u64| self.each(to.saturating_sub(from));
-            let note = format!(
-                "counted in {:.1} s; {:.0} B of RSS and {:.0} B of anonymous memory per dormant session",
-                counting.seconds,
-                growth(opening.opened.rss, counting.memory.rss),
-                growth(opening.opened.anonymous, counting.memory.anonymous)
-            );
-            line("runtime started, sessions counted".to_owned(), counting.memory, note);
-        }
-        text + &target::table(&self.targets)
-    }
-}
-
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / 1024.0 / 1024.0
 }

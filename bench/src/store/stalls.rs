@@ -5,7 +5,6 @@
 //! quiet and then while the writers write. The wishes come from outside, once a millisecond each whether the
 //! last one is answered or not, as requests come from a network; so waiting for a thread counts as well.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::{SessionId, Sessions};
 use tenure_store::disk::Sync;
@@ -21,16 +21,18 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::fill::{self, Fill};
-use super::plan::Plan;
 use super::task::{Task, WORKER};
-use super::writers::{IntoStore, Writers};
+use super::writers::{self, IntoStore};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
 use crate::clock::now;
 use crate::histogram::Histogram;
 use crate::latency::Latency;
+use crate::plan::Plan;
 use crate::progress;
+use crate::report::Section;
 use crate::scratch::Scratch;
+use crate::table::Table;
 use crate::target::{self, Target};
 use crate::worker;
 
@@ -62,27 +64,19 @@ struct Probed {
     call: Latency,
 }
 
-#[derive(Debug, Serialize)]
-pub(crate) struct StallsReport {
-    command: String,
-    seconds: f64,
-    stalled: Stalled,
-    targets: Vec<Target>,
-}
-
-pub(super) async fn run(plan: &Plan) -> Result<StallsReport> {
+pub(super) async fn run(plan: &Plan<StoreQuestion>) -> Result<Section> {
     let scratch = Scratch::new(plan.dir.as_deref())?;
-    let job = StallsJob { folder: scratch.path().to_owned(), window: plan.stall_window };
+    let window = plan.window * 5;
+    let job = StallsJob { folder: scratch.path().to_owned(), window };
     let stalled: Stalled = worker::ask(WORKER, &Task::Stalls(job)).await.context("measure stalls")?;
-    let busy = &stalled.busy;
+    let Stalled { quiet, busy, append, events_per_second } = &stalled;
     progress::note(&format!(
-        "stalls at {:.0} events/s: append max {:.1} ms, get max {:.1} ms, call max {:.1} ms",
-        stalled.events_per_second,
-        stalled.append.max_us / 1e3,
+        "stalls at {events_per_second:.0} events/s: append max {:.1} ms, get max {:.1} ms, call max {:.1} ms",
+        append.max_us / 1e3,
         busy.get.max_us / 1e3,
         busy.call.max_us / 1e3
     ));
-    let targets = [("`get` of another session's record", &busy.get), ("`tools/call`", &busy.call)]
+    let targets: Vec<_> = [("`get` of another session's record", &busy.get), ("`tools/call`", &busy.call)]
         .into_iter()
         .flat_map(|(what, latency)| {
             let millis = |micros: f64| Some(micros / 1e3);
@@ -92,8 +86,25 @@ pub(super) async fn run(plan: &Plan) -> Result<StallsReport> {
             ]
         })
         .collect();
-    let (command, seconds) = (plan.command(StoreQuestion::Stalls), plan.stall_window.as_secs_f64());
-    Ok(StallsReport { command, seconds, targets, stalled })
+    let (command, seconds) = (plan.command(StoreQuestion::Stalls), window.as_secs_f64());
+    let mut text = format!(
+        "### Stalls\n\n{WRITERS} writers append as fast as the store takes it for {seconds} s ({events_per_second:.0} events/s, durability os); meanwhile, once a millisecond, somebody who writes nothing wants something, on the same threads. From the wish to its fulfilment, waiting for a thread included. Microseconds.\n\n`{command}`\n\n"
+    );
+    let rows = [
+        ("`get` of another session's record", "quiet", &quiet.get),
+        ("`get` of another session's record", "writers", &busy.get),
+        ("`tools/call` on a live session", "quiet", &quiet.call),
+        ("`tools/call` on a live session", "writers", &busy.call),
+        ("append, the writers themselves", "writers", append),
+    ];
+    text += &Table::of(&rows)
+        .text("what", |row| row.0)
+        .text("meanwhile", |row| row.1)
+        .latencies("samples", |row| row.2)
+        .markdown();
+    text += &target::table(&targets);
+    let figures = json!({ "command": command, "seconds": seconds, "stalled": stalled, "targets": targets });
+    Ok(Section::new("stalls", figures, text))
 }
 
 impl StallsJob {
@@ -109,15 +120,14 @@ impl StallsJob {
         let quiet = probes.stop().await?;
 
         let into = IntoStore::claim(&opened.store, WRITERS).await?;
-        let writers = Writers::start(&into, WRITERS);
         let probes = Probes::start(&opened.store, &sessions, live);
-        let measured = writers.measure(Duration::ZERO, self.window).await?;
+        let measured = writers::write(&into, WRITERS, Duration::ZERO, self.window).await?;
         let busy = probes.stop().await?;
         sessions.shut_down(Duration::from_secs(5)).await;
         Ok(Stalled {
             quiet,
             busy,
-            events_per_second: measured.events as f64 / measured.elapsed.as_secs_f64(),
+            events_per_second: measured.calls as f64 / measured.elapsed.as_secs_f64(),
             append: Latency::of(&measured.latency),
         })
     }
@@ -186,28 +196,4 @@ async fn probe<F: Future<Output = Result<()>> + Send>(
         number += 1;
     }
     Ok(latency)
-}
-
-impl StallsReport {
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!(
-            "### Stalls\n\n{WRITERS} writers append as fast as the store takes it for {} s ({:.0} events/s, durability os); meanwhile, once a millisecond, somebody who writes nothing wants something, on the same threads. From the wish to its fulfilment, waiting for a thread included. Microseconds.\n\n`{}`\n\n",
-            self.seconds, self.stalled.events_per_second, self.command
-        );
-        text +=
-            "| what | meanwhile | samples | mean | p50 | p99 | max |\n|---|---|---:|---:|---:|---:|---:|\n";
-        let Stalled { quiet, busy, append, .. } = &self.stalled;
-        let rows = [
-            ("`get` of another session's record", "quiet", &quiet.get),
-            ("`get` of another session's record", "writers", &busy.get),
-            ("`tools/call` on a live session", "quiet", &quiet.call),
-            ("`tools/call` on a live session", "writers", &busy.call),
-            ("append, the writers themselves", "writers", append),
-        ];
-        for (what, meanwhile, latency) in rows {
-            writeln!(text, "| {what} | {meanwhile} | {} |", latency.cells())
-                .expect("a string takes any text");
-        }
-        text + &target::table(&self.targets)
-    }
 }

@@ -3,26 +3,28 @@
 //! `Sessions::find` of sessions that an earlier process left on disk, one at a time, with a server behind
 //! them that answers at once: what remains is what we do.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tenure_session::session::Sessions;
 use tenure_store::disk::Sync;
 use tokio::time::{sleep, timeout};
 
 use super::fill::{self, Fill, Filled};
-use super::plan::Plan;
 use super::task::{Task, WORKER};
 use super::{echo, material};
 use crate::cli::StoreQuestion;
 use crate::clock::now;
 use crate::histogram::Histogram;
 use crate::latency::Latency;
+use crate::plan::Plan;
 use crate::progress;
+use crate::report::Section;
 use crate::scratch::Scratch;
+use crate::table::Table;
 use crate::worker;
 
 /// Events that a dormant session has.
@@ -39,22 +41,16 @@ pub(super) struct WakeJob {
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct WakeReport {
-    command: String,
-    rows: Vec<WakeRow>,
-}
-
-#[derive(Debug, Serialize)]
 struct WakeRow {
     events: u64,
     latency: Latency,
 }
 
-pub(super) async fn run(plan: &Plan) -> Result<WakeReport> {
+pub(super) async fn run(plan: &Plan<StoreQuestion>) -> Result<Section> {
     let mut rows = Vec::new();
     for events in EVENTS {
         let scratch = Scratch::new(plan.dir.as_deref())?;
-        let (folder, sessions) = (scratch.path().to_owned(), plan.wakes);
+        let (folder, sessions) = (scratch.path().to_owned(), plan.choose(300, 20));
         let fill = Fill { folder: folder.clone(), sessions, events: sessions * events };
         let _: Filled = worker::ask(WORKER, &Task::Fill(fill)).await.context("fill a store")?;
         let job = WakeJob { folder, sessions, events_each: events };
@@ -65,7 +61,13 @@ pub(super) async fn run(plan: &Plan) -> Result<WakeReport> {
         ));
         rows.push(WakeRow { events, latency });
     }
-    Ok(WakeReport { command: plan.command(StoreQuestion::Wake), rows })
+    let command = plan.command(StoreQuestion::Wake);
+    let mut text = format!(
+        "### Wake\n\n`Sessions::find` of dormant sessions on disk, one at a time, each once; the server behind answers at once. Microseconds.\n\n`{command}`\n\n"
+    );
+    let table = Table::of(&rows).number("events kept", |row| row.events);
+    text += &table.latencies("sessions woken", |row| &row.latency).markdown();
+    Ok(Section::new("wake", json!({ "command": command, "rows": rows }), text))
 }
 
 impl WakeJob {
@@ -99,19 +101,4 @@ pub(super) async fn counted(sessions: &Sessions, count: u64) -> Result<()> {
     timeout(COUNT_DEADLINE, wait).await.with_context(|| {
         format!("the runtime counted {} of {count} sessions in time", sessions.tallies().sessions)
     })
-}
-
-impl WakeReport {
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!(
-            "### Wake\n\n`Sessions::find` of dormant sessions on disk, one at a time, each once; the server behind answers at once. Microseconds.\n\n`{}`\n\n",
-            self.command
-        );
-        text +=
-            "| events kept | sessions woken | mean | p50 | p99 | max |\n|---:|---:|---:|---:|---:|---:|\n";
-        for WakeRow { events, latency } in &self.rows {
-            writeln!(text, "| {events} | {} |", latency.cells()).expect("a string takes any text");
-        }
-        text
-    }
 }

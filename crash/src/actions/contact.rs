@@ -81,18 +81,27 @@ pub(crate) async fn open(world: &World, client: usize, number: u32, rng: &mut Rn
 /// Sends `notifications/initialized` until the server accepts it.
 pub(crate) async fn introduce(world: &World, session: &ClientSession, rng: &mut Rng) {
     let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    insist(world, session, "notifications/initialized", &message, |status, _| status == 202, rng).await;
+}
+
+/// Sends a message until the server answers, which must be a good answer.
+pub(crate) async fn insist(
+    world: &World,
+    session: &ClientSession,
+    what: &str,
+    message: &Value,
+    is_good: fn(u16, &Value) -> bool,
+    rng: &mut Rng,
+) {
     loop {
         let connected = world.moment();
-        match world.http.post(Some(&session.name), &message).await {
-            Ok(HttpReply::Whole { status: 202, .. }) => return,
+        match world.http.post(Some(&session.name), message).await {
+            Ok(HttpReply::Whole { status, body, .. }) if is_good(status, &body) => return,
             Ok(HttpReply::Whole { status: 404, body, .. }) => {
                 gone(world, session, &session.label, &body);
                 return;
             }
-            Ok(reply) => {
-                unexpected(world, &session.label, "notifications/initialized", &reply);
-                return;
-            }
+            Ok(reply) => return unexpected(world, &session.label, what, &reply),
             Err(broken) => broke(world, &session.label, connected, &broken),
         }
         pause(rng).await;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::contact::{broke, gone, pause, unexpected};
+use super::contact::{broke, insist, pause, unexpected};
 use crate::check::{CheckFault, FaultKind};
 use crate::http::{HttpReply, reason};
 use crate::session::ClientSession;
@@ -105,20 +105,6 @@ pub(crate) async fn must_be_dead(world: &World, dead: &Arc<DeletedSession>, rng:
 /// Checks that a session that was opened and not deleted answers.
 pub(crate) async fn must_live(world: &World, session: &ClientSession, rng: &mut Rng) {
     let message = json!({ "jsonrpc": "2.0", "id": session.next_request(), "method": "ping" });
-    loop {
-        let connected = world.moment();
-        match world.http.post(Some(&session.name), &message).await {
-            Ok(HttpReply::Whole { status: 200, body, .. }) if body.get("result").is_some() => return,
-            Ok(HttpReply::Whole { status: 404, body, .. }) => {
-                gone(world, session, &session.label, &body);
-                return;
-            }
-            Ok(reply) => {
-                unexpected(world, &session.label, "ping", &reply);
-                return;
-            }
-            Err(broken) => broke(world, &session.label, connected, &broken),
-        }
-        pause(rng).await;
-    }
+    let is_good = |status, body: &Value| status == 200 && body.get("result").is_some();
+    insist(world, session, "ping", &message, is_good, rng).await;
 }

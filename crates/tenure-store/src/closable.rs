@@ -6,14 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::RwLock;
-use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
-use tenure_session::port::clock::Time;
-use tenure_session::port::store::{
-    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
-    StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
-};
+use tenure_session::forward_store;
+use tenure_session::port::store::{Record, RecordKey, Store, StoreCapabilities, StoreError, Stored, Trouble};
 
 /// How long closing waits for operations under way.
 const LAST_OPERATIONS: Duration = Duration::from_secs(5);
@@ -74,88 +69,14 @@ fn closed() -> StoreError {
 }
 
 impl Store for Closable {
-    fn put(
-        &self,
-        key: RecordKey,
-        value: Bytes,
-        expected: Expected,
-        deadline: Option<Time>,
-    ) -> Stored<Version> {
-        self.run(|store| store.put(key, value, expected, deadline))
-    }
-
-    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
-        self.run(|store| store.get(key))
-    }
+    forward_store!(run: put, get, delete, expired, list, claim, owner, release, append, read, trim);
+    forward_store!(run: drop_session, tail, survey, restore);
 
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
         match &*self.engine.read() {
             Some(engine) => engine.peek(key),
             None => Some(Err(closed())),
         }
-    }
-
-    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
-        self.run(|store| store.delete(key, expected))
-    }
-
-    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.run(|store| store.expired(space, now, limit))
-    }
-
-    fn list(
-        &self,
-        space: Space,
-        after: Option<SessionKey>,
-        limit: usize,
-    ) -> Stored<Vec<(SessionKey, Record)>> {
-        self.run(|store| store.list(space, after, limit))
-    }
-
-    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
-        self.run(|store| store.claim(session, node, expected))
-    }
-
-    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
-        self.run(|store| store.owner(session))
-    }
-
-    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
-        self.run(|store| store.release(session, epoch))
-    }
-
-    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
-        self.run(|store| store.append(session, epoch, batch))
-    }
-
-    fn read(
-        &self,
-        session: SessionKey,
-        stream: StreamId,
-        after: Position,
-        limit: ReadLimit,
-    ) -> Stored<StreamEvents> {
-        self.run(|store| store.read(session, stream, after, limit))
-    }
-
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
-        self.run(|store| store.trim(session, keep))
-    }
-
-    fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.run(|store| store.drop_session(session))
-    }
-
-    fn tail(&self, session: SessionKey) -> Stored<Position> {
-        self.run(|store| store.tail(session))
-    }
-
-    fn survey(&self, session: SessionKey) -> Stored<Survey> {
-        self.run(|store| store.survey(session))
-    }
-
-    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
-        self.run(|store| store.restore(session, log))
     }
 
     fn capabilities(&self) -> StoreCapabilities {

@@ -7,14 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
-use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
-use tenure_session::port::clock::Time;
-use tenure_session::port::store::{
-    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
-    StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
-};
+use tenure_session::forward_store;
+use tenure_session::port::store::{Record, RecordKey, Store, StoreCapabilities, StoreError, Stored, Trouble};
 use tokio::sync::watch;
 
 /// Whether the write during which the process dies takes effect.
@@ -96,85 +91,11 @@ impl Crashing {
 }
 
 impl Store for Crashing {
-    fn put(
-        &self,
-        key: RecordKey,
-        value: Bytes,
-        expected: Expected,
-        deadline: Option<Time>,
-    ) -> Stored<Version> {
-        self.write(|store| store.put(key, value, expected, deadline))
-    }
-
-    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
-        self.read(|store| store.get(key))
-    }
+    forward_store!(read: get, expired, list, owner, read, tail, survey);
+    forward_store!(write: put, delete, claim, release, append, trim, drop_session, restore);
 
     fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
         self.inner()?.peek(key)
-    }
-
-    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
-        self.write(|store| store.delete(key, expected))
-    }
-
-    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.read(|store| store.expired(space, now, limit))
-    }
-
-    fn list(
-        &self,
-        space: Space,
-        after: Option<SessionKey>,
-        limit: usize,
-    ) -> Stored<Vec<(SessionKey, Record)>> {
-        self.read(|store| store.list(space, after, limit))
-    }
-
-    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
-        self.write(|store| store.claim(session, node, expected))
-    }
-
-    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
-        self.read(|store| store.owner(session))
-    }
-
-    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
-        self.write(|store| store.release(session, epoch))
-    }
-
-    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
-        self.write(|store| store.append(session, epoch, batch))
-    }
-
-    fn read(
-        &self,
-        session: SessionKey,
-        stream: StreamId,
-        after: Position,
-        limit: ReadLimit,
-    ) -> Stored<StreamEvents> {
-        self.read(|store| store.read(session, stream, after, limit))
-    }
-
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
-        self.write(|store| store.trim(session, keep))
-    }
-
-    fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.write(|store| store.drop_session(session))
-    }
-
-    fn tail(&self, session: SessionKey) -> Stored<Position> {
-        self.read(|store| store.tail(session))
-    }
-
-    fn survey(&self, session: SessionKey) -> Stored<Survey> {
-        self.read(|store| store.survey(session))
-    }
-
-    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
-        self.write(|store| store.restore(session, log))
     }
 
     fn capabilities(&self) -> StoreCapabilities {

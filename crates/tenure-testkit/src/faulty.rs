@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::forward_store;
+use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
-    StoreCapabilities, StoreDurability, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
+    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, Space, Store,
+    StoreCapabilities, StoreDurability, StoreError, Stored, StreamEvents, Trouble, Version,
 };
 use tokio::sync::watch;
 
@@ -295,6 +296,9 @@ fn fault() -> StoreError {
 }
 
 impl Store for Faulty {
+    forward_store!(run: claim, owner, release, drop_session, tail, survey, restore);
+    forward_store!(run_uncounted: list);
+
     fn put(
         &self,
         key: RecordKey,
@@ -374,27 +378,6 @@ impl Store for Faulty {
         })
     }
 
-    fn list(
-        &self,
-        space: Space,
-        after: Option<SessionKey>,
-        limit: usize,
-    ) -> Stored<Vec<(SessionKey, Record)>> {
-        self.run_uncounted(|store| store.list(space, after, limit))
-    }
-
-    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
-        self.run(|store| store.claim(session, node, expected))
-    }
-
-    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
-        self.run(|store| store.owner(session))
-    }
-
-    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
-        self.run(|store| store.release(session, epoch))
-    }
-
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
         if let Some(error) = self.fault() {
             return Box::pin(std::future::ready(Err(error)));
@@ -441,22 +424,6 @@ impl Store for Faulty {
             return Box::pin(std::future::ready(Err(StoreError::Busy)));
         }
         self.run(|store| store.trim(session, keep))
-    }
-
-    fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.run(|store| store.drop_session(session))
-    }
-
-    fn tail(&self, session: SessionKey) -> Stored<Position> {
-        self.run(|store| store.tail(session))
-    }
-
-    fn survey(&self, session: SessionKey) -> Stored<Survey> {
-        self.run(|store| store.survey(session))
-    }
-
-    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
-        self.run(|store| store.restore(session, log))
     }
 
     fn capabilities(&self) -> StoreCapabilities {

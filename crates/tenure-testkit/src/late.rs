@@ -10,15 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
-use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::forward_store;
+use tenure_session::id::SessionKey;
 use tenure_session::port::BoxFuture;
-use tenure_session::port::clock::Time;
-use tenure_session::port::store::{
-    Epoch, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog, Space, Store,
-    StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
-};
+use tenure_session::port::store::{Record, Space, Store, StoreError, Stored};
 use tokio::sync::{oneshot, watch};
 
 /// How often the task yields to other tasks between two steps.
@@ -86,6 +82,10 @@ impl Late {
         self.lists.load(Ordering::SeqCst)
     }
 
+    fn engine<T>(&self, operation: impl FnOnce(&dyn Store) -> T) -> T {
+        operation(self.inner.as_ref())
+    }
+
     fn write<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&dyn Store) -> Stored<T> + Send + 'static,
@@ -133,31 +133,8 @@ pub async fn let_others_run() {
 }
 
 impl Store for Late {
-    fn put(
-        &self,
-        key: RecordKey,
-        value: Bytes,
-        expected: Expected,
-        deadline: Option<Time>,
-    ) -> Stored<Version> {
-        self.write(move |store| store.put(key, value, expected, deadline))
-    }
-
-    fn get(&self, key: RecordKey) -> Stored<Option<Record>> {
-        self.inner.get(key)
-    }
-
-    fn peek(&self, key: RecordKey) -> Option<Result<Option<Record>, StoreError>> {
-        self.inner.peek(key)
-    }
-
-    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
-        self.write(move |store| store.delete(key, expected))
-    }
-
-    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.inner.expired(space, now, limit)
-    }
+    forward_store!(engine: get, peek, expired, owner, read, tail, survey, capabilities, trouble);
+    forward_store!(write: put, delete, claim, release, append, trim, drop_session, restore);
 
     fn list(
         &self,
@@ -172,60 +149,6 @@ impl Store for Late {
             held.wait_for(|held| !held).await.map_err(|_| StoreError::Unknown)?;
             listed
         })
-    }
-
-    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
-        self.write(move |store| store.claim(session, node, expected))
-    }
-
-    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
-        self.inner.owner(session)
-    }
-
-    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
-        self.write(move |store| store.release(session, epoch))
-    }
-
-    fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
-        self.write(move |store| store.append(session, epoch, batch))
-    }
-
-    fn read(
-        &self,
-        session: SessionKey,
-        stream: StreamId,
-        after: Position,
-        limit: ReadLimit,
-    ) -> Stored<StreamEvents> {
-        self.inner.read(session, stream, after, limit)
-    }
-
-    fn trim(&self, session: SessionKey, keep: Keep) -> Stored<KeptEvents> {
-        self.write(move |store| store.trim(session, keep))
-    }
-
-    fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.write(move |store| store.drop_session(session))
-    }
-
-    fn tail(&self, session: SessionKey) -> Stored<Position> {
-        self.inner.tail(session)
-    }
-
-    fn survey(&self, session: SessionKey) -> Stored<Survey> {
-        self.inner.survey(session)
-    }
-
-    fn restore(&self, session: SessionKey, log: SavedLog) -> Stored<()> {
-        self.write(move |store| store.restore(session, log))
-    }
-
-    fn capabilities(&self) -> StoreCapabilities {
-        self.inner.capabilities()
-    }
-
-    fn trouble(&self) -> Option<Trouble> {
-        self.inner.trouble()
     }
 }
 

@@ -14,3 +14,4 @@ pub mod late;
 pub mod crash;
 pub mod clock;
 pub mod sse;
+pub mod wire;

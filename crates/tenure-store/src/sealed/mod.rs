@@ -17,11 +17,12 @@ use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
+use tenure_session::forward_store;
+use tenure_session::id::{Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
     EntryPlace, Epoch, Event, Expected, Keep, KeptEvents, NewEvent, ReadLimit, Record, RecordKey, SavedLog,
-    Space, Store, StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Trouble, Version,
+    Space, Store, StoreCapabilities, StoreError, Stored, StreamEvents, Survey, Version,
 };
 
 pub use self::check::{SealError, check_plain};
@@ -46,6 +47,10 @@ impl Sealed {
     pub async fn open(store: Arc<dyn Store>, keys: SealKeys) -> Result<Self, SealError> {
         check::check(store.as_ref(), &keys).await?;
         Ok(Self { inner: store, keys })
+    }
+
+    fn engine<T>(&self, operation: impl FnOnce(&dyn Store) -> T) -> T {
+        operation(self.inner.as_ref())
     }
 }
 
@@ -174,6 +179,8 @@ async fn trim(
 }
 
 impl Store for Sealed {
+    forward_store!(engine: delete, expired, claim, owner, release, drop_session, tail, trouble);
+
     fn put(
         &self,
         key: RecordKey,
@@ -197,14 +204,6 @@ impl Store for Sealed {
         Some(self.inner.peek(key)?.and_then(|found| found.map(open).transpose()))
     }
 
-    fn delete(&self, key: RecordKey, expected: Version) -> Stored<()> {
-        self.inner.delete(key, expected)
-    }
-
-    fn expired(&self, space: Space, now: Time, limit: usize) -> Stored<Vec<(RecordKey, Version)>> {
-        self.inner.expired(space, now, limit)
-    }
-
     fn list(
         &self,
         space: Space,
@@ -216,18 +215,6 @@ impl Store for Sealed {
             let open = |(key, record)| Ok((key, open_record(&keys, RecordKey { space, key }, record)?));
             found.await?.into_iter().map(open).collect()
         })
-    }
-
-    fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
-        self.inner.claim(session, node, expected)
-    }
-
-    fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
-        self.inner.owner(session)
-    }
-
-    fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
-        self.inner.release(session, epoch)
     }
 
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
@@ -253,14 +240,6 @@ impl Store for Sealed {
         Box::pin(trim(Arc::clone(&self.inner), first, session, keep))
     }
 
-    fn drop_session(&self, session: SessionKey) -> Stored<()> {
-        self.inner.drop_session(session)
-    }
-
-    fn tail(&self, session: SessionKey) -> Stored<Position> {
-        self.inner.tail(session)
-    }
-
     fn survey(&self, session: SessionKey) -> Stored<Survey> {
         let (keys, found) = (self.keys.clone(), self.inner.survey(session));
         Box::pin(async move {
@@ -284,10 +263,6 @@ impl Store for Sealed {
     fn capabilities(&self) -> StoreCapabilities {
         let inner = self.inner.capabilities();
         StoreCapabilities { max_value_bytes: inner.max_value_bytes.saturating_sub(OVERHEAD), ..inner }
-    }
-
-    fn trouble(&self) -> Option<Trouble> {
-        self.inner.trouble()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::gateway::gateway::{Gateway, heard};
-use crate::support::client::{Ask, Body, Connection};
+use crate::support::client::{Ask, Connection};
 use crate::support::session::Session;
 use crate::support::wait::within;
 
@@ -63,18 +63,8 @@ async fn a_connection_goes_on_after_a_stream_that_the_hand_over_has_ended() {
     let session = gateway.session().await;
     let mut connection = Connection::open(gateway.address).await;
     connection.write(&session.get().bytes()).await;
-    let head = connection.head().await;
-    assert_eq!(head.status, 200);
-    let ended = async {
-        let mut body = Body::of(&head);
-        let mut whole = Vec::new();
-        while let Some(piece) = body.next(&mut connection).await {
-            whole.extend(piece);
-        }
-        assert!(body.is_complete());
-        whole
-    };
-    let (status, body) = tokio::join!(gateway.hand_over(), within("the stream ends", ended));
+    assert_eq!(connection.head().await.status, 200);
+    let (status, body) = tokio::join!(gateway.hand_over(), within("the stream ends", connection.body()));
     assert!(status.success());
     assert!(String::from_utf8_lossy(&body).contains("retry:"));
     assert!(answered(&mut connection, &session, 1).await);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::gateway::gateway::Gateway;
-use crate::support::client::{Ask, Body};
+use crate::support::client::Ask;
 use crate::support::events::{Events, SseEvent, SseItem, gist};
 use crate::support::session::Session;
 
@@ -40,8 +40,8 @@ async fn ask(ask: Ask, session: &Session, id: u64) -> Said {
     let mut connection = ask.begin(session.server).await;
     let head = connection.head().await;
     if head.header("content-type") != Some("text/event-stream") {
-        let (mut body, mut whole) = (Body::of(&head), Vec::new());
-        while let Some(piece) = body.next(&mut connection).await {
+        let mut whole = Vec::new();
+        while let Some(piece) = connection.piece().await {
             whole.extend(piece);
         }
         let text = String::from_utf8_lossy(&whole).into_owned();
@@ -50,8 +50,7 @@ async fn ask(ask: Ask, session: &Session, id: u64) -> Said {
             _ => Said::Failed(format!("{} {text}", head.status)),
         };
     }
-    let body = Body::of(&head);
-    follow(Events::new(connection, head, body), id).await
+    follow(Events::new(connection, head), id).await
 }
 
 async fn follow(mut stream: Events, id: u64) -> Said {

@@ -1,17 +1,19 @@
-//! The MCP requests of the harness as ready-made bytes, and the checks of their answers.
+//! The client side: the MCP requests of the harness as ready-made bytes, and the checks of their answers.
+//!
+//! No request is built and no answer is parsed while calls are measured, because the client shares the machine with the
+//! server under test: its cost is taken from the server's share of the cores.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use memchr::memmem;
 use serde::Serialize;
-
-use crate::client::Connection;
+use tenure_testkit::wire::{Ask, HttpConnection};
+use tokio::net::TcpStream;
 
 const PROTOCOL: &str = "2025-11-25";
-/// What a request of the revision without sessions says of itself, in its headers and in its params.
-const MODERN_HEADERS: &str =
-    "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: public_echo\r\n";
+/// The revision without sessions, and what its requests say of themselves in their params.
+const MODERN_PROTOCOL: &str = "2026-07-28";
 const MODERN_META: &str = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"tenure-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tenure-bench","version":"0.1.0"}}}"#;
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -27,6 +29,9 @@ pub(crate) struct Endpoint {
     path: String,
 }
 
+/// A connection that is used again for each call.
+pub(crate) type Connection = HttpConnection<TcpStream>;
+
 impl Endpoint {
     /// Reads `http://127.0.0.1:41234/mcp`.
     pub(crate) fn parse(url: &str) -> Result<Endpoint> {
@@ -35,21 +40,35 @@ impl Endpoint {
         let address = authority.parse().with_context(|| format!("`{url}` names no IP address and port"))?;
         Ok(Endpoint { address, path: if path.is_empty() { "/".to_owned() } else { path.to_owned() } })
     }
+
+    /// Connects to it.
+    pub(crate) async fn connect(&self, buffer_bytes: usize) -> Result<Connection> {
+        let opened = HttpConnection::open(self.address, buffer_bytes).await;
+        opened.with_context(|| format!("connect to {}", self.address))
+    }
+
+    /// Addresses a request to it, in a session if there is one.
+    fn ask(&self, ask: Ask, session: Option<&str>) -> Ask {
+        let host = self.address.to_string();
+        let ask = ask.at(&self.path).header("Host", &host).header("MCP-Protocol-Version", PROTOCOL);
+        ask.header_if("Mcp-Session-Id", session)
+    }
 }
 
 /// Opens a session on a connection: `initialize`, then `notifications/initialized`.
 ///
 /// Returns its id, or `None` from a server that keeps no sessions.
 pub(crate) async fn open_session(connection: &mut Connection, endpoint: &Endpoint) -> Result<Option<String>> {
-    let head = connection.exchange(&post(endpoint, None, INITIALIZE)).await.context("send `initialize`")?;
-    let body = connection.body();
+    // `initialize` negotiates the revision; every later request names it.
+    let initialize = endpoint.ask(Ask::post(INITIALIZE), None).without("MCP-Protocol-Version");
+    let (head, body) = connection.exchange(&initialize.bytes()).await.context("send `initialize`")?;
     let is_result =
         memmem::find(body, br#""id":1"#).is_some() && memmem::find(body, br#""result""#).is_some();
     ensure!(head.status == 200 && is_result, "`initialize` failed: {}", describe(head.status, body));
-    let session = head.session;
-    let request = post(endpoint, session.as_deref(), INITIALIZED);
-    let head = connection.exchange(&request).await.context("send `notifications/initialized`")?;
-    let body = connection.body();
+    let session = head.header("mcp-session-id").map(str::to_owned);
+    let initialized = endpoint.ask(Ask::post(INITIALIZED), session.as_deref()).bytes();
+    let answer = connection.exchange(&initialized).await.context("send `notifications/initialized`")?;
+    let (head, body) = answer;
     ensure!(head.status == 202, "`notifications/initialized` failed: {}", describe(head.status, body));
     Ok(session)
 }
@@ -61,9 +80,8 @@ pub(crate) async fn open_data_session(
     session: Option<&str>,
 ) -> Result<String> {
     const CREATE: &str = r#"{"jsonrpc":"2.0","id":2,"method":"session/create","params":{}}"#;
-    let head =
-        connection.exchange(&post(endpoint, session, CREATE)).await.context("send `session/create`")?;
-    let body = connection.body();
+    let create = endpoint.ask(Ask::post(CREATE), session).bytes();
+    let (head, body) = connection.exchange(&create).await.context("send `session/create`")?;
     let id = memmem::find(body, br#""sess-"#).and_then(|at| {
         let id = &body[at + 1..];
         std::str::from_utf8(&id[..memchr::memchr(b'"', id)?]).ok()
@@ -78,17 +96,7 @@ pub(crate) fn stream_request(
     session: Option<&str>,
     last_event: Option<&str>,
 ) -> Vec<u8> {
-    let mut request = format!(
-        "GET {} HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\nMCP-Protocol-Version: {PROTOCOL}\r\n",
-        endpoint.path, endpoint.address
-    );
-    if let Some(session) = session {
-        request += &format!("Mcp-Session-Id: {session}\r\n");
-    }
-    if let Some(id) = last_event {
-        request += &format!("Last-Event-ID: {id}\r\n");
-    }
-    (request + "\r\n").into_bytes()
+    endpoint.ask(Ask::get(), session).header_if("Last-Event-ID", last_event).bytes()
 }
 
 /// The call that makes a server emit `count` notifications on the call's own stream.
@@ -97,7 +105,7 @@ pub(crate) fn emit_request(endpoint: &Endpoint, session: Option<&str>, count: us
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{{"name":"bench_emit","arguments":{{"count":{count}}},"_meta":{{"progressToken":"bench"}}}}}}"#
     );
-    post(endpoint, session, &body)
+    endpoint.ask(Ask::post(body), session).bytes()
 }
 
 /// What is called over and over.
@@ -171,9 +179,16 @@ impl ToolCall {
         calling: Calling,
         data_session: Option<&str>,
     ) -> ToolCall {
-        ToolCall::framed(calling, data_session, |body| match calling.has_session() {
-            true => post(endpoint, session, body),
-            false => post_with(endpoint, MODERN_HEADERS, body),
+        ToolCall::framed(calling, data_session, |body| {
+            let ask = endpoint.ask(Ask::post(body), session);
+            match calling.has_session() {
+                true => ask.bytes(),
+                false => ask
+                    .header("MCP-Protocol-Version", MODERN_PROTOCOL)
+                    .header("Mcp-Method", "tools/call")
+                    .header("Mcp-Name", "public_echo")
+                    .bytes(),
+            }
         })
     }
 
@@ -224,27 +239,6 @@ impl ToolCall {
         ensure!(is_answer, "call {} was not answered as it should be: {}", self.id, describe(status, body));
         Ok(())
     }
-}
-
-fn post(endpoint: &Endpoint, session: Option<&str>, body: &str) -> Vec<u8> {
-    let mut headers = String::new();
-    // `initialize` negotiates the revision; every later request names it.
-    if body != INITIALIZE {
-        headers += &format!("MCP-Protocol-Version: {PROTOCOL}\r\n");
-    }
-    if let Some(session) = session {
-        headers += &format!("Mcp-Session-Id: {session}\r\n");
-    }
-    post_with(endpoint, &headers, body)
-}
-
-fn post_with(endpoint: &Endpoint, headers: &str, body: &str) -> Vec<u8> {
-    let Endpoint { address, path } = endpoint;
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    request.into_bytes()
 }
 
 fn describe(status: u16, body: &[u8]) -> String {
