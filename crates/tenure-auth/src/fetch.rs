@@ -42,6 +42,8 @@ pub(crate) struct Fetched {
 impl Fetcher {
     /// A client that trusts what the builder trusts.
     pub(crate) fn new(builder: ClientBuilder) -> Result<Self, reqwest::Error> {
+        // Without a crypto provider, building a client with TLS panics. Fails if one is installed already.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let client = builder.redirect(reqwest::redirect::Policy::none()).timeout(TIMEOUT).build()?;
         Ok(Self(client))
     }

@@ -14,7 +14,7 @@ use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{
     Message, Method, Notification, RawJson, Reason, Reply, Request, RequestId, RpcError, message,
 };
-use tenure_session::backend::{Call, Link, Open, Opened};
+use tenure_session::backend::{Call, Link, Open, Opened, repeatable_tools};
 use tenure_session::call::{CallContext, Outlet};
 use tenure_session::port::BoxFuture;
 use tokio::sync::{mpsc, watch};
@@ -38,8 +38,6 @@ const AT_ONCE: usize = 4;
 
 /// How long a request waits for the listen stream to open.
 const HEAD_START: Duration = Duration::from_millis(500);
-/// How many pages of tools are searched for one that may be called twice.
-const MAX_PAGES: usize = 64;
 /// Error codes of a server that speaks the stateless protocol, and so does not speak the oldest transport.
 const NEWER: RangeInclusive<i64> = -32022..=-32020;
 /// Such a server may not know `initialize` at all.
@@ -289,20 +287,16 @@ impl Remote {
     /// Whether the called tool is declared safe to call twice.
     async fn may_be_called_twice(self: &Arc<Self>, call: &Request) -> bool {
         let Some(name) = params::tool_name(call.params.as_ref()) else { return false };
-        let mut params = RawJson::EMPTY_OBJECT;
-        for _ in 0..MAX_PAGES {
+        let (tools, _) = repeatable_tools(async |cursor| {
+            let params = cursor.map(|cursor| RawJson::of(&serde_json::json!({ "cursor": cursor })));
+            let params = Some(params.unwrap_or(RawJson::EMPTY_OBJECT));
             let id = RequestId::from_text("tenure-upstream");
-            let list = Request { id, method: Method::ToolsList, params: Some(params) };
-            let Ok(context) = self.outlet.inquiry(&list) else { return false };
-            let Ok(page) = self.inquire(list, context).await else { return false };
-            let (tools, next) = params::repeatable_tools(&page);
-            if tools.contains(&name) {
-                return true;
-            }
-            let Some(next) = next else { return false };
-            params = RawJson::of(&serde_json::json!({ "cursor": next }));
-        }
-        false
+            let list = Request { id, method: Method::ToolsList, params };
+            let context = self.outlet.inquiry(&list).map_err(|error| error.to_rpc())?;
+            self.inquire(list, context).await
+        })
+        .await;
+        tools.contains(&name)
     }
 
     async fn attempt(self: &Arc<Self>, request: &Request, context: &Arc<CallContext>) -> Result<Reply, Away> {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
 use tenure_session::Route;
-use tenure_session::backend::{Call, Link, Open, Opening};
+use tenure_session::backend::{Call, Link, Open, Opening, repeatable_tools};
 use tenure_session::call::{CallContext, Fanout, Outlet};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -364,42 +364,47 @@ impl MergePart {
                 return reply;
             }
             let repeat = if error.is_refused() { Repeat::Safe } else { params::repeat(&request.method) };
-            lost += 1;
-            if repeat == Repeat::Never || lost > MAX_LOST {
-                return Err(RpcError::server_lost());
-            }
-            (link, number) = match self.link().await {
-                Ok(linked) => linked,
-                Err(error) => {
-                    return Err(if repeat == Repeat::Safe { error } else { RpcError::server_lost() });
-                }
-            };
-            if repeat == Repeat::AskTool && !self.may_repeat(&link, &request).await {
-                return Err(RpcError::server_lost());
-            }
+            (link, number) = self.next_link(&request, repeat, &mut lost).await?;
             let (backend, method) = (&self.member.name, &request.method);
             tracing::info!(backend, request = ?request.id, %method, "the request runs again on another server");
             context.begins_again();
         }
     }
 
-    async fn may_repeat(&self, link: &Arc<dyn Link>, request: &Request) -> bool {
-        let Some(name) = params::tool_name(request.params.as_ref()) else { return false };
-        let mut cursor = None;
-        // Bounded: no server should have this many pages of tools.
-        for _ in 0..100 {
-            let params = cursor.map(|cursor: String| RawJson::of(&serde_json::json!({ "cursor": cursor })));
-            let Ok(page) = self.inquire(link, &Method::ToolsList, params).await else { return false };
-            let (repeatable, next) = params::repeatable_tools(&page);
-            if repeatable.contains(&name) {
-                return true;
+    /// The link to the next server, if the request may be sent to it. If that server is lost while it is asked for its
+    /// tools, the one after it is asked.
+    async fn next_link(
+        self: &Arc<Self>,
+        request: &Request,
+        repeat: Repeat,
+        lost: &mut u32,
+    ) -> Result<(Arc<dyn Link>, u64), RpcError> {
+        let name = params::tool_name(request.params.as_ref());
+        loop {
+            *lost += 1;
+            if repeat == Repeat::Never || *lost > MAX_LOST {
+                return Err(RpcError::server_lost());
             }
-            cursor = next;
-            if cursor.is_none() {
-                break;
+            let (link, number) = match self.link().await {
+                Ok(linked) => linked,
+                Err(error) if repeat == Repeat::Safe => return Err(error),
+                Err(_) => return Err(RpcError::server_lost()),
+            };
+            if repeat == Repeat::Safe {
+                return Ok((link, number));
+            }
+            let (tools, failure) = repeatable_tools(|cursor| {
+                let params = cursor.map(|cursor| RawJson::of(&serde_json::json!({ "cursor": cursor })));
+                self.inquire(&link, &Method::ToolsList, params)
+            })
+            .await;
+            if name.as_ref().is_some_and(|name| tools.contains(name)) {
+                return Ok((link, number));
+            }
+            if failure.is_none() || !self.has_lost(number) {
+                return Err(RpcError::server_lost());
             }
         }
-        false
     }
 
     /// Sends the server a request of our own.

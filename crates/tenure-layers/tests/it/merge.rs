@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_layers::merge::{MergedBackend, MergedMember};
-use tenure_protocol::Method;
+use tenure_protocol::{Method, Reason, RpcError};
 use tenure_session::Limits;
 use tenure_store::memory::Memory;
-use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, FakeCall, Script};
+use tenure_testkit::fake_backend::{BackendEvent, FakeBackend, FakeCall, NewLink, Script};
 use tenure_testkit::runtime;
 use tokio::time::Instant;
 
@@ -54,4 +54,48 @@ async fn a_server_that_is_back_and_silent_costs_one_timeout_however_many_resourc
         !silent.is_empty() && silent.iter().all(|call| call.request.method == Method::ResourcesSubscribe)
     );
     calling.abort();
+}
+
+/// The next request of this method, and the newest link that was opened meanwhile.
+async fn asked_of(
+    script: &mut Script,
+    method: Method,
+    mut link: Option<NewLink>,
+) -> (FakeCall, Option<NewLink>) {
+    loop {
+        match script.next().await {
+            BackendEvent::Opened(opened) => link = Some(opened),
+            BackendEvent::Call(call) if call.request.method == method => return (call, link),
+            BackendEvent::Call(call) => call.answer(&json!({})),
+            _ => {}
+        }
+    }
+}
+
+fn lose(link: &NewLink, call: FakeCall) {
+    link.outlet.link_lost();
+    call.end(Err(RpcError::of(Reason::BackendUnavailable, "gone")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_safe_call_outlives_a_server_that_is_lost_while_it_is_asked_for_its_tools() {
+    let (backend, mut script) = FakeBackend::new();
+    backend.set_capabilities(json!({ "tools": {} }));
+    let member = MergedMember { name: "one".to_owned(), prefix: String::new(), backend };
+    let merged = Arc::new(MergedBackend::new([member], OPEN_TIMEOUT, 1 << 20));
+    let sessions = runtime::start(Arc::new(Memory::new()), merged, Limits::default());
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let calling = runtime::send(&session, runtime::request(1, "tools/call", &json!({ "name": "t" })));
+
+    let (call, link) = asked_of(&mut script, Method::ToolsCall, None).await;
+    lose(&link.unwrap(), call);
+    let (list, link) = asked_of(&mut script, Method::ToolsList, None).await;
+    lose(&link.unwrap(), list);
+    let (list, _) = asked_of(&mut script, Method::ToolsList, None).await;
+    list.answer(
+        &json!({ "tools": [{ "name": "t", "inputSchema": {}, "annotations": { "readOnlyHint": true } }] }),
+    );
+    let (call, _) = asked_of(&mut script, Method::ToolsCall, None).await;
+    call.answer(&json!({ "content": [] }));
+    assert!(runtime::json_of(calling.await.unwrap())["result"].is_object());
 }

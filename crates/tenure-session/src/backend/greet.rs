@@ -1,7 +1,7 @@
 //! Sends a new server the settings that the client made at the last one: its log level and its subscriptions.
 //!
-//! The requests run side by side and share one deadline, because the client waits: a server that is silent costs one
-//! timeout, not one for each subscription.
+//! The log level goes first, because it decides what the server says about the rest. The subscriptions run side by side.
+//! All share one deadline, because the client waits: a server that is silent costs one timeout, not one for each.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ impl Greeting {
         send: impl Fn(Request) -> R,
     ) -> Vec<Reply> {
         let deadline = Instant::now() + within;
-        let replies = self.0.into_iter().enumerate().map(|(number, (method, params))| {
+        let levels = self.0.iter().take_while(|(method, _)| *method == Method::LoggingSetLevel).count();
+        let mut replies = self.0.into_iter().enumerate().map(|(number, (method, params))| {
             let id = RequestId::from_text(&format!("tenure-wake-{number}"));
             let reply = send(Request { id, method, params: Some(params) });
             async move {
@@ -55,6 +56,11 @@ impl Greeting {
                 timeout_at(deadline, reply).await.unwrap_or_else(|_| late())
             }
         });
-        stream::iter(replies).buffered(AT_ONCE).collect().await
+        let mut replied = Vec::new();
+        for reply in replies.by_ref().take(levels) {
+            replied.push(reply.await);
+        }
+        replied.extend(stream::iter(replies).buffered(AT_ONCE).collect::<Vec<_>>().await);
+        replied
     }
 }

@@ -16,7 +16,7 @@ use tenure_protocol::translate::evidence::{self, Verdict};
 use tenure_protocol::translate::handshake::{self, Feeds};
 use tenure_protocol::translate::{codes, request, result};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RequestId, Revision, RpcError};
-use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
+use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder, repeatable_tools};
 use tenure_session::call::{CallContext, Caller, Outlet, input_required};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Clock;
@@ -27,9 +27,6 @@ use crate::bridge::session_client::client::{DeclaredClient, SessionClient};
 use crate::bridge::session_client::discovery_cache::DiscoveryCache;
 use crate::bridge::session_client::modern_task;
 use crate::bridge::session_client::session_feed::SessionFeed;
-
-/// How many pages of tools are read to find out whether a tool may be called twice.
-const MAX_PAGES: usize = 20;
 
 /// Sessions in front of a server that knows only exchanges.
 pub struct SessionsOnExchanges(Arc<ModernServer>);
@@ -311,19 +308,15 @@ impl EmulatedSession {
 
     /// Whether a tool declares that a repeated call is safe.
     async fn is_repeatable(&self, client: &Arc<SessionClient>, name: &str) -> bool {
-        let mut page = RawJson::EMPTY_OBJECT;
-        for _ in 0..MAX_PAGES {
-            let Ok(params) = self.declared.params(&Method::ToolsList, Some(&page), None, None) else { break };
+        let (tools, _) = repeatable_tools(async |cursor| {
+            let page = cursor.map(|cursor| RawJson::of(&serde_json::json!({ "cursor": cursor })));
+            let page = page.unwrap_or(RawJson::EMPTY_OBJECT);
+            let params = self.declared.params(&Method::ToolsList, Some(&page), None, None)?;
             let list = Request { id: self.server.next_id(), method: Method::ToolsList, params: Some(params) };
-            let Ok(result) = self.send(client, list).await else { break };
-            let (tools, next) = params::repeatable_tools(&result);
-            if tools.iter().any(|tool| tool == name) {
-                return true;
-            }
-            let Some(next) = next else { break };
-            page = RawJson::of(&serde_json::json!({ "cursor": next }));
-        }
-        false
+            self.send(client, list).await
+        })
+        .await;
+        tools.iter().any(|tool| tool == name)
     }
 
     /// Whether the server no longer serves the modern era. If the error does not say so, a discovery decides.

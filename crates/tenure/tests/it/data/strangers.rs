@@ -99,7 +99,7 @@ async fn tools_are_marked_and_otherwise_left_as_they_are() {
     );
     let listed = ask(&world.client("{}").await, r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await;
     // There is another page, so our own tools come with that.
-    let expected = r#"{"jsonrpc":"2.0","id":1,"result":{"nextCursor":"c","tools":[{"name":"open","inputSchema":{"type" : "object","x":1.0}},{"name":"guarded","_meta":{"mine":true,"sessionRequired":true}}]}}"#;
+    let expected = r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"open","inputSchema":{"type" : "object","x":1.0}},{"name":"guarded","_meta":{"mine":true,"sessionRequired":true}}],"nextCursor":"c"}}"#;
     assert_eq!(listed, expected);
 }
 
