@@ -1,6 +1,8 @@
 //! Quick runs of the questions about storage, data sessions, eras and gateways: they have figures, and leave nothing
 //! behind.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -14,8 +14,11 @@ use crate::target::{self, Target};
 /// The most that our gateway may spend on a call to a server over stdio.
 const STDIO_CPU_US: f64 = 60.0;
 
+/// A figure of a round.
+type Figure = fn(&GatewayRound) -> f64;
+
 /// In what our gateway must not be behind others.
-const HELD: [(&str, fn(&GatewayRound) -> f64); 3] = [
+const HELD: [(&str, Figure); 3] = [
     ("gateway CPU per call", |round| round.gateway_cpu_us_per_call),
     ("p50 alone", |round| round.alone_p50_us),
     ("p99", |round| round.p99_us),

@@ -50,6 +50,7 @@ impl<T> Clone for Attempt<T> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the tests wait for their tasks")]
 mod tests {
     use super::*;
 

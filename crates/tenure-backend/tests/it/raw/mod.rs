@@ -1,5 +1,7 @@
 //! A server that answers with the bytes that a test chooses, and records its requests.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::gateway::family::signal;
-use crate::gateway::gateway::{Gateway, echo, heard};
+use crate::gateway::running::{Gateway, echo, heard};
 use crate::support::client::Ask;
 use crate::support::session::{Session, initialize_params, notification, request};
 

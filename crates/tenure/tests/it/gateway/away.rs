@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::gateway::crashing::{begin, rest};
-use crate::gateway::gateway::Gateway;
+use crate::gateway::running::Gateway;
 use crate::support::wait::within;
 
 /// Whether the server still knows its sessions when it is back, and over which transport it is reached.

@@ -14,7 +14,7 @@ use tenure_session::call::{CallContext, Caller};
 use tenure_session::port::BoxFuture;
 use tenure_testkit::fake_client::FakeClient;
 
-use crate::gateway::gateway::echo;
+use crate::gateway::running::echo;
 
 fn bridge(limits: PoolLimits) -> ExchangesOnSessions {
     let mut command = ChildCommand::new(echo(), [""; 0]);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 
-use crate::gateway::gateway::Gateway;
+use crate::gateway::running::Gateway;
 use crate::support::session::Session;
 
 /// Blanks between tokens. Line breaks aside: they have to become spaces on a line.

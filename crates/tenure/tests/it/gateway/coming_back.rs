@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::gateway::crashing::rest;
-use crate::gateway::gateway::Gateway;
+use crate::gateway::running::Gateway;
 use crate::support::client::Ask;
 use crate::support::events::{Events, SseItem};
 

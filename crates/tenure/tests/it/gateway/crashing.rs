@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::gateway::family::signal;
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::events::Events;
 use crate::support::session::Session;
 

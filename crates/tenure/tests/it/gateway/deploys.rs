@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::cli::process::run;
 use crate::gateway::crashing::{begin, rest};
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::client::{Ask, Connection};
 use crate::support::session::{Session, initialize};
 use crate::support::wait::{DEADLINE, within};

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::gateway::crashing::{begin, rest};
-use crate::gateway::gateway::{Gateway, echo};
+use crate::gateway::running::{Gateway, echo};
 use crate::support::session::Session;
 
 /// Kills every process of the server, also those that wait for a session, by one command.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::client::{Ask, Connection};
 use crate::support::session::Session;
 use crate::support::wait::within;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::gateway::family::{memory_bytes, open_ends};
-use crate::gateway::gateway::Gateway;
+use crate::gateway::running::Gateway;
 use crate::support::session::Session;
 use crate::support::wait::within;
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::session::Session;
 use crate::support::wait::until;
 

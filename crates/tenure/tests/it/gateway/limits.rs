@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::gateway::family::{CHILD, FAMILY, limit};
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::session::{Session, initialize};
 use crate::support::wait::within;
 
@@ -61,7 +61,7 @@ fn has(environment: &[String], name: &str) -> bool {
 
 #[tokio::test]
 async fn a_child_does_not_inherit_what_is_a_secret_of_another_server() {
-    let echo = crate::gateway::gateway::echo();
+    let echo = crate::gateway::running::echo();
     let gateway = Gateway::configured(&format!(
         r#"
         [[backend]]

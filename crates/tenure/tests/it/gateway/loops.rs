@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::gateway::gateway::{Gateway, echo};
+use crate::gateway::running::{Gateway, echo};
 use crate::support::session::{Session, initialize};
 
 async fn refused(gateway: &Gateway) -> (u16, i64, String) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::gateway::Gateway;
+use crate::gateway::running::Gateway;
 
 fn is(line: &Value, message: &str) -> bool {
     line["message"] == message

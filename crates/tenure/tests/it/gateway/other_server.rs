@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::gateway::gateway::{Gateway, echo};
+use crate::gateway::running::{Gateway, echo};
 
 const DEMO: [&str; 6] = [env!("CARGO_BIN_EXE_tenure"), "stdio", "--store", "memory:", "--log-level", "warn"];
 

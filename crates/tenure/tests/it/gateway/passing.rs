@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::events::Events;
 use crate::support::session::{Session, notification};
 

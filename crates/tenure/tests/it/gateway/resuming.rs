@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::gateway::gateway::Gateway;
+use crate::gateway::running::Gateway;
 use crate::support::client::Ask;
 use crate::support::events::{Events, SseEvent, SseItem, gist};
 use crate::support::session::Session;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::gateway::crashing::{begin, rest};
 use crate::gateway::family::signal;
-use crate::gateway::gateway::{Gateway, echo};
+use crate::gateway::running::{Gateway, echo};
 use crate::support::client::Ask;
 use crate::support::session::{Session, initialize};
 use crate::support::wait::within;

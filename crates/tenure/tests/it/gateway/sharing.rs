@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::gateway::family::signal;
-use crate::gateway::gateway::{Gateway, heard};
+use crate::gateway::running::{Gateway, heard};
 use crate::support::events::Events;
 use crate::support::session::{Session, initialize, notification};
 use crate::support::wait::{until, within};
