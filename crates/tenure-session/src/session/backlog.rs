@@ -125,7 +125,7 @@ impl Session {
 }
 
 impl SessionState {
-    /// The next events to append, at most `max`, each behind the backlog of its stream.
+    /// The next events to append, about `max`, each behind the backlog of its stream.
     pub(super) fn next_batch(&mut self, max: usize, clock: &dyn Clock) -> Vec<NewEvent> {
         if !self.log_lags && !self.renew_notes {
             let count = self.outbox.queue.len().min(max);
@@ -139,13 +139,6 @@ impl SessionState {
             }
             self.take_backlog(id, &mut batch, now);
             batch.extend(self.outbox.queue.pop_front());
-            if batch.len() >= max {
-                // A backlog of more than one batch. The rest is queued again, in front of later events.
-                for event in batch.drain(max..).rev() {
-                    self.outbox.queue.push_front(event);
-                }
-                return batch;
-            }
         }
         // Only after the whole queue: a note that leaves out a request must not be in the log without the answer to
         // that request.
@@ -153,10 +146,6 @@ impl SessionState {
             let old: Vec<StreamId> =
                 self.streams.iter().filter(|(_, stream)| stream.note_is_old).map(|(id, _)| *id).collect();
             for id in old {
-                if batch.len() >= max {
-                    self.renew_notes = true;
-                    break;
-                }
                 let Some(stream) = self.streams.get_mut(&id) else { continue };
                 stream.note_is_old = false;
                 if stream.open > 0 {
@@ -288,86 +277,5 @@ impl EventStream {
     /// log has a later event, it already has the gap.
     pub(super) fn misses(&mut self, after: Position) {
         self.is_missing |= after == self.last;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use tenure_protocol::{RawJson, Revision};
-
-    use super::*;
-    use crate::counts::RecordCounter;
-    use crate::id::{Principal, SessionKey};
-    use crate::port::clock::SystemClock;
-
-    const MAX: usize = 8;
-
-    fn state() -> SessionState {
-        let guard = Arc::new(RecordCounter::default())
-            .guard_of(SessionKey::from_bytes([7; 16]), &Principal::ANONYMOUS);
-        let mut state = SessionState::new(RawJson::EMPTY_OBJECT, Revision::LATEST, guard);
-        state.log_lags = true;
-        state
-    }
-
-    fn body(number: usize) -> Bytes {
-        Bytes::from(number.to_string())
-    }
-
-    fn event(stream: StreamId, number: usize) -> NewEvent {
-        NewEvent { stream, body: body(number), place: EntryPlace::Middle, at: Time(0) }
-    }
-
-    /// Takes batches until there are no more, and checks the size of each.
-    fn all(state: &mut SessionState) -> Vec<NewEvent> {
-        let mut events = Vec::new();
-        loop {
-            let batch = state.next_batch(MAX, &SystemClock);
-            if batch.is_empty() {
-                return events;
-            }
-            assert!(batch.len() <= MAX, "{} events at once", batch.len());
-            events.extend(batch);
-        }
-    }
-
-    #[test]
-    fn a_long_backlog_is_written_in_order_and_never_too_much_at_once() {
-        let mut state = state();
-        let (lags, other) = (StreamId::new(3), StreamId::new(4));
-        let unlogged = (1..=20).map(|number| TailEvent {
-            position: None,
-            after: Position::START,
-            is_doubtful: false,
-            body: body(number),
-        });
-        let stream = EventStream { unlogged: unlogged.collect(), is_missing: true, ..EventStream::default() };
-        state.streams.insert(lags, stream);
-        state.streams.insert(other, EventStream::default());
-        state.outbox.queue.extend([event(other, 1), event(lags, 21), event(other, 2), event(lags, 22)]);
-        let events = all(&mut state);
-        let of = |stream| events.iter().filter(move |event| event.stream == stream);
-        let gap_and_events: Vec<_> = std::iter::once(Bytes::new()).chain((1..=22).map(body)).collect();
-        assert_eq!(of(lags).map(|event| event.body.clone()).collect::<Vec<_>>(), gap_and_events);
-        assert_eq!(of(other).map(|event| event.body.clone()).collect::<Vec<_>>(), [body(1), body(2)]);
-    }
-
-    #[test]
-    fn many_old_notes_are_renewed_after_the_queue_and_never_too_many_at_once() {
-        let mut state = state();
-        for number in 1..=20 {
-            let stream = EventStream { note_is_old: true, open: 1, ..EventStream::default() };
-            state.streams.insert(StreamId::new(number), stream);
-        }
-        state.renew_notes = true;
-        state.outbox.queue.extend((1..=10).map(|number| event(StreamId::new(1), number)));
-        let events = all(&mut state);
-        let (queued, notes) = events.split_at(10);
-        assert!(queued.iter().all(|event| event.place == EntryPlace::Middle));
-        let renewed: std::collections::BTreeSet<StreamId> = notes.iter().map(|note| note.stream).collect();
-        assert!(notes.iter().all(|note| note.place == EntryPlace::Note));
-        assert_eq!((renewed.len(), notes.len()), (20, 20));
     }
 }
