@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -16,9 +15,9 @@ use crate::dpop::{self, ProofOf, Proofs};
 use crate::fetch::Fetcher;
 use crate::identity::Identity;
 use crate::introspection::Introspection;
-use crate::issuer::{Issuer, IssuerSettings, IssuerStatus};
+use crate::issuer::{Issuer, IssuerSettings, IssuerStatus, KeySource};
 use crate::jws::Compact;
-use crate::keys::{self, ApiKeyFile, ApiKeyFileError, KeyInfo, Keys};
+use crate::keys::{self, ApiKeyFile, ApiKeyFileError, FileStamp, KeyInfo, Keys};
 use crate::presented::{Credentials, Presented};
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::resource::ProtectedResource;
@@ -50,6 +49,12 @@ pub enum AuthSettingsError {
     /// Two issuers have the same name or the same URL.
     #[error("two issuers are called `{0}`")]
     Twice(String),
+    /// Opaque tokens do not say whose they are, and a token of one issuer must not be shown to another.
+    #[error("only one issuer can be asked about opaque tokens, and `{0}` is another one")]
+    Introspection(String),
+    /// There is no URL at which an issuer could be asked.
+    #[error("the issuer `{0}` needs `introspection.url`, because its keys do not come from its metadata")]
+    IntrospectionUrl(String),
     /// The keys cannot be read.
     #[error(transparent)]
     Keys(#[from] ApiKeyFileError),
@@ -64,11 +69,11 @@ pub struct Authenticator(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    issuers: Vec<Issuer>,
+    issuers: Vec<Arc<Issuer>>,
     key_file: Option<ApiKeyFile>,
     keys: RwLock<Arc<Keys>>,
-    /// When the file of keys had been changed last as it was read.
-    keys_changed: Mutex<Option<SystemTime>>,
+    /// The file of keys as it was when it was read. A file that could not be read is tried again.
+    keys_read: Mutex<Option<FileStamp>>,
     certificates: bool,
     dpop: bool,
     proofs: Proofs,
@@ -76,7 +81,7 @@ struct State {
     revoked: Revoked,
     verdicts: Verdicts,
     /// Grows whenever a verdict that was right may be wrong.
-    generation: AtomicU64,
+    generation: Arc<AtomicU64>,
 }
 
 impl Authenticator {
@@ -84,20 +89,21 @@ impl Authenticator {
     pub fn new(settings: AuthSettings, client: reqwest::ClientBuilder) -> Result<Self, AuthSettingsError> {
         check_names(&settings.issuers)?;
         let fetcher = Fetcher::new(client).map_err(AuthSettingsError::Client)?;
-        let issuers =
-            settings.issuers.into_iter().map(|issuer| Issuer::new(issuer, fetcher.clone())).collect();
+        let generation = Arc::new(AtomicU64::new(0));
+        let issuer = |issuer| Arc::new(Issuer::new(issuer, fetcher.clone(), Arc::clone(&generation)));
+        let issuers = settings.issuers.into_iter().map(issuer).collect();
         let state = State {
             issuers,
             key_file: settings.keys,
             keys: RwLock::default(),
-            keys_changed: Mutex::default(),
+            keys_read: Mutex::default(),
             certificates: settings.certificates,
             dpop: settings.dpop,
             proofs: Proofs::default(),
             introspection: Introspection::default(),
             revoked: Revoked::default(),
             verdicts: Verdicts::default(),
-            generation: AtomicU64::new(0),
+            generation,
         };
         let authenticator = Self(Arc::new(state));
         authenticator.read_keys()?;
@@ -179,23 +185,15 @@ impl Authenticator {
         Ok(Good { bound: claims.confirmation().cloned().map(Arc::new), ..Good::new(identity) })
     }
 
-    /// An opaque token. The first issuer that knows it decides.
+    /// An opaque token, about which the one issuer is asked that can be asked.
     async fn opaque(&self, token: &str, resource: &ProtectedResource, now: UnixSeconds) -> Outcome {
-        let mut refusal = AuthRefusal::Invalid(TokenFault::Unknown);
-        for issuer in self.0.issuers.iter().filter(|issuer| issuer.settings.introspection.is_some()) {
-            let claims = match self.0.introspection.claims(issuer, token, now).await {
-                Ok(claims) => claims,
-                Err(error) => {
-                    refusal = error;
-                    continue;
-                }
-            };
-            let identity =
-                claims.identity(&issuer.settings, resource, false, now).map_err(AuthRefusal::Invalid)?;
-            let bound = claims.confirmation().cloned().map(Arc::new);
-            return Ok(Good { bound, counts_for: INTROSPECTED_FOR, ..Good::new(identity) });
-        }
-        Err(refusal)
+        let issuer = self.0.issuers.iter().find(|issuer| issuer.settings.introspection.is_some());
+        let issuer = issuer.ok_or(AuthRefusal::Invalid(TokenFault::Unknown))?;
+        let claims = self.0.introspection.claims(issuer, token, now).await?;
+        let identity =
+            claims.identity(&issuer.settings, resource, false, now).map_err(AuthRefusal::Invalid)?;
+        let bound = claims.confirmation().cloned().map(Arc::new);
+        Ok(Good { bound, counts_for: INTROSPECTED_FOR, ..Good::new(identity) })
     }
 
     /// A token that is bound to a key or a certificate is good only with the proof, and a proof is good only for a token
@@ -211,7 +209,9 @@ impl Authenticator {
         let unproven = Err(AuthRefusal::Invalid(TokenFault::Proof));
         let nothing = Confirmation::default();
         let bound = good.bound.as_deref().unwrap_or(&nothing);
-        if !bound.others.is_empty() {
+        // A binding that we do not know, or that names nothing, cannot be proven.
+        let is_empty = good.bound.is_some() && bound.jkt.is_none() && bound.certificate.is_none();
+        if is_empty || !bound.others.is_empty() {
             return unproven;
         }
         if let Some(expected) = &bound.certificate
@@ -224,7 +224,7 @@ impl Authenticator {
             (Some(key), Credentials::Dpop { token, proof }) if self.0.dpop => {
                 let asked = resource.uri_of(presented.path);
                 let of = ProofOf { token, method: presented.method, uris: [resource.uri(), &asked], key };
-                self.0.proofs.check(proof, &of, now).map_err(AuthRefusal::Invalid)
+                self.0.proofs.check(proof, &of, now)
             }
             _ => unproven,
         }
@@ -251,15 +251,13 @@ impl Authenticator {
     pub async fn refresh(&self, now: UnixSeconds) {
         self.reread_keys();
         for issuer in &self.0.issuers {
-            if issuer.refresh(now).await {
-                self.forget_verdicts();
-            }
+            issuer.refresh(now).await;
         }
     }
 
     fn reread_keys(&self) {
         let Some(file) = &self.0.key_file else { return };
-        if file.changed() == *self.0.keys_changed.lock() {
+        if *self.0.keys_read.lock() == file.stamp() {
             return;
         }
         if let Err(error) = self.read_keys() {
@@ -271,11 +269,13 @@ impl Authenticator {
     /// Reads the file of static keys. If that fails, the keys at hand go on.
     pub fn read_keys(&self) -> Result<(), ApiKeyFileError> {
         let Some(file) = &self.0.key_file else { return Ok(()) };
-        let changed = file.changed();
-        *self.0.keys_changed.lock() = changed;
+        // Held all the time, so that of two readers the later one has the last word.
+        let mut stamp = self.0.keys_read.lock();
+        let found = file.stamp();
         let infos = file.list()?;
         let new = Keys::new(infos, &self.0.keys.read());
         *self.0.keys.write() = Arc::new(new);
+        *stamp = found;
         self.forget_verdicts();
         Ok(())
     }
@@ -287,7 +287,7 @@ impl Authenticator {
 
     /// How the issuers are doing.
     pub fn issuers(&self) -> Vec<IssuerStatus> {
-        self.0.issuers.iter().map(Issuer::status).collect()
+        self.0.issuers.iter().map(|issuer| issuer.status()).collect()
     }
 
     /// The URLs of the issuers, for the metadata of a resource.
@@ -315,6 +315,14 @@ fn check_names(issuers: &[IssuerSettings]) -> Result<(), AuthSettingsError> {
         let others = &issuers[..number];
         if others.iter().any(|other| other.name == *name || other.issuer == issuer.issuer) {
             return Err(AuthSettingsError::Twice(name.clone()));
+        }
+        let Some(introspection) = &issuer.introspection else { continue };
+        if others.iter().any(|other| other.introspection.is_some()) {
+            return Err(AuthSettingsError::Introspection(name.clone()));
+        }
+        let has_metadata = matches!(issuer.keys, KeySource::Discovery | KeySource::None);
+        if introspection.url.is_none() && !has_metadata {
+            return Err(AuthSettingsError::IntrospectionUrl(name.clone()));
         }
     }
     Ok(())

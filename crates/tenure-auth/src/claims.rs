@@ -1,7 +1,5 @@
 //! The claims of a token, and whether they hold for this resource at this time.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 use serde_json::{Number, Value};
 
@@ -10,10 +8,7 @@ use crate::issuer::IssuerSettings;
 use crate::refusal::TokenFault;
 use crate::resource::{ProtectedResource, same_uri};
 use crate::scope::ScopeSet;
-use crate::time::UnixSeconds;
-
-/// How far two clocks may differ.
-pub(crate) const LEEWAY: Duration = Duration::from_secs(30);
+use crate::time::{LEEWAY, UnixSeconds};
 
 /// The claims that we look at, in a token or in the answer of an introspection. A time that is a text makes them unreadable.
 #[derive(Deserialize)]
@@ -27,6 +22,8 @@ pub(crate) struct Claims {
     iat: Option<Number>,
     client_id: Option<String>,
     azp: Option<String>,
+    cid: Option<String>,
+    appid: Option<String>,
     scope: Option<OneOrMany>,
     scp: Option<OneOrMany>,
     cnf: Option<Confirmation>,
@@ -94,7 +91,9 @@ impl Claims {
         let expires = self.times(must_expire, now)?;
         self.check_audience(issuer, resource)?;
         let subject = self.sub.as_deref().filter(|sub| is_plain_name(sub)).ok_or(TokenFault::Subject)?;
-        let client = self.client_id.as_deref().or(self.azp.as_deref());
+        // The last two are the names of issuers that were there before the standard.
+        let client =
+            [&self.client_id, &self.azp, &self.cid, &self.appid].into_iter().find_map(Option::as_deref);
         if client.is_some_and(|client| !is_plain_name(client)) {
             return Err(TokenFault::Subject);
         }

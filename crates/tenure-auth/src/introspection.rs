@@ -1,5 +1,8 @@
 //! Opaque tokens: the issuer is asked what they are (RFC 7662).
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
@@ -8,10 +11,12 @@ use crate::fetch::form_encoded;
 use crate::issuer::Issuer;
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::time::UnixSeconds;
-use std::time::Duration;
 
 /// The most questions to issuers at once. More wait, so that a flood of made-up tokens does not become a flood at the issuer.
 const MAX_AT_ONCE: usize = 16;
+
+/// The longest that a request waits until its token can be asked about.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -34,7 +39,7 @@ impl Introspection {
     /// The claims of an opaque token, as its issuer tells them.
     pub(crate) async fn claims(
         &self,
-        issuer: &Issuer,
+        issuer: &Arc<Issuer>,
         token: &str,
         now: UnixSeconds,
     ) -> Result<Claims, AuthRefusal> {
@@ -46,7 +51,10 @@ impl Introspection {
             issuer.refresh(now).await;
         }
         let Some(url) = issuer.introspection_url() else { return Err(unavailable) };
-        let Ok(_permit) = self.0.acquire().await else { return Err(unavailable) };
+        // A flood of made-up tokens must not keep requests waiting without end.
+        let Ok(Ok(_permit)) = tokio::time::timeout(MAX_WAIT, self.0.acquire()).await else {
+            return Err(unavailable);
+        };
         let form = format!("token={}&token_type_hint=access_token", form_encoded(token));
         let credentials = Some((&*settings.client_id, &*settings.client_secret));
         let answer = issuer.fetcher().post_form(&url, form, credentials).await.map_err(|error| {

@@ -1,7 +1,7 @@
 //! Issuers of tokens: where their keys are, and the keys at hand.
 //!
 //! A request waits for an issuer only if its token names a key that we do not have. That causes at most one fetch per
-//! [`COOLDOWN`] and issuer, however many such tokens come. An issuer that cannot be reached costs nothing as long as its
+//! half a minute and issuer, however many such tokens come. An issuer that cannot be reached costs nothing as long as its
 //! old keys are not too old.
 
 use std::path::PathBuf;
@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fetch::{FetchError, Fetcher, TIMEOUT};
 use crate::jwk::{self, IssuerKey};
 use crate::jws::{Algorithm, Compact, Header};
+use crate::keys::is_writable_by_others;
 use crate::refusal::{AuthRefusal, TokenFault};
-use crate::time::UnixSeconds;
+use crate::time::{LEEWAY, UnixSeconds};
 
 /// The shortest time between two fetches because of unknown keys.
 const COOLDOWN: Duration = Duration::from_secs(30);
@@ -122,6 +123,12 @@ impl KeySet {
     fn is_usable(&self, now: UnixSeconds) -> bool {
         self.fetched.is_some_and(|fetched| now <= fetched.plus(self.lifetime.max(KEEP_OLD)))
     }
+
+    /// Whether it is time to fetch the keys again. Keys from the future came before the clock was set back.
+    fn is_due(&self, now: UnixSeconds) -> bool {
+        self.fetched
+            .is_none_or(|fetched| fetched.plus(self.lifetime * 4 / 5) <= now || now.plus(LEEWAY) < fetched)
+    }
 }
 
 /// An issuer with its keys at hand.
@@ -133,7 +140,9 @@ pub(crate) struct Issuer {
     unknown: Mutex<Vec<(Box<str>, UnixSeconds)>>,
     /// When the last fetch was tried.
     tried: Mutex<Option<UnixSeconds>>,
-    one_at_a_time: Semaphore,
+    one_at_a_time: Arc<Semaphore>,
+    /// Grows when the keys change, so that verdicts by the old ones are judged again.
+    generation: Arc<AtomicU64>,
     fetches: AtomicU64,
     introspection_url: RwLock<Option<String>>,
 }
@@ -159,7 +168,7 @@ struct Metadata {
 }
 
 impl Issuer {
-    pub(crate) fn new(settings: IssuerSettings, fetcher: Fetcher) -> Self {
+    pub(crate) fn new(settings: IssuerSettings, fetcher: Fetcher, generation: Arc<AtomicU64>) -> Self {
         let introspection_url = settings.introspection.as_ref().and_then(|settings| settings.url.clone());
         Self {
             settings,
@@ -167,7 +176,8 @@ impl Issuer {
             keys: RwLock::default(),
             unknown: Mutex::default(),
             tried: Mutex::default(),
-            one_at_a_time: Semaphore::new(1),
+            one_at_a_time: Arc::new(Semaphore::new(1)),
+            generation,
             fetches: AtomicU64::new(0),
             introspection_url: RwLock::new(introspection_url),
         }
@@ -185,7 +195,7 @@ impl Issuer {
 
     /// Checks the signature of a token that names this issuer.
     pub(crate) async fn check_signature(
-        &self,
+        self: &Arc<Self>,
         token: &Compact<'_>,
         now: UnixSeconds,
     ) -> Result<(), AuthRefusal> {
@@ -235,21 +245,21 @@ impl Issuer {
     }
 
     /// Fetches the keys for a token whose key is unknown, if that is not done too often.
-    async fn fetch_for(&self, header: &Header, now: UnixSeconds) -> Result<(), AuthRefusal> {
+    async fn fetch_for(self: &Arc<Self>, header: &Header, now: UnixSeconds) -> Result<(), AuthRefusal> {
         let kid = header.kid.as_deref().unwrap_or_default();
         if self.unknown.lock().iter().any(|(known, until)| &**known == kid && now < *until) {
             return Err(AuthRefusal::Invalid(TokenFault::Key));
         }
         let before = self.fetches.load(Ordering::Acquire);
         // A request that waited here finds the fetch of another request done.
-        let Ok(_permit) = self.one_at_a_time.acquire().await else { return Ok(()) };
+        let Ok(permit) = Arc::clone(&self.one_at_a_time).acquire_owned().await else { return Ok(()) };
         if self.fetches.load(Ordering::Acquire) != before {
             return self.check_usable(now);
         }
         let cooldown = if self.keys.read().is_usable(now) { COOLDOWN } else { FIRST_COOLDOWN };
         let is_too_soon = self.tried.lock().is_some_and(|tried| now < tried.plus(cooldown) && tried <= now);
         if !is_too_soon {
-            self.fetch(now).await;
+            self.fetch(permit, now).await;
         }
         self.check_usable(now)
     }
@@ -275,36 +285,46 @@ impl Issuer {
         AuthRefusal::Invalid(TokenFault::Key)
     }
 
-    /// Fetches the keys if most of their time is over. Returns whether keys that counted before count no more.
-    pub(crate) async fn refresh(&self, now: UnixSeconds) -> bool {
-        let is_due = {
-            let set = self.keys.read();
-            set.fetched.is_none_or(|fetched| fetched.plus(set.lifetime * 4 / 5) <= now)
-        };
+    /// Fetches the keys if most of their time is over.
+    pub(crate) async fn refresh(self: &Arc<Self>, now: UnixSeconds) {
+        let is_due = self.keys.read().is_due(now);
         if !is_due || self.settings.keys == KeySource::None && self.introspection_url.read().is_some() {
-            return false;
+            return;
         }
-        let Ok(_permit) = self.one_at_a_time.acquire().await else { return false };
+        let Ok(permit) = Arc::clone(&self.one_at_a_time).acquire_owned().await else { return };
         let pause = if self.keys.read().is_usable(now) { MIN_LIFETIME } else { FIRST_COOLDOWN };
         if self.tried.lock().is_some_and(|tried| now < tried.plus(pause) && tried <= now) {
-            return false;
+            return;
         }
-        self.fetch(now).await
+        self.fetch(permit, now).await;
     }
 
-    /// Fetches the keys. A failure leaves those at hand as they are. Returns whether keys that counted before count no more.
-    async fn fetch(&self, now: UnixSeconds) -> bool {
+    /// Fetches the keys in a task of its own: a client that hangs up must not leave a fetch behind that was begun and counts
+    /// as one, though its answer was not taken.
+    async fn fetch(self: &Arc<Self>, permit: OwnedSemaphorePermit, now: UnixSeconds) {
+        let issuer = Arc::clone(self);
+        #[expect(clippy::disallowed_methods, reason = "it ends by its own timeout, and one runs at a time")]
+        let fetching = tokio::spawn(async move {
+            issuer.fetch_now(now).await;
+            drop(permit);
+        });
+        drop(fetching.await);
+    }
+
+    /// Fetches the keys. A failure leaves those at hand as they are.
+    async fn fetch_now(&self, now: UnixSeconds) {
         *self.tried.lock() = Some(now);
         self.fetches.fetch_add(1, Ordering::Release);
         // One bound for metadata and keys together: requests may wait for this.
         let loaded = tokio::time::timeout(TIMEOUT, self.load()).await;
         match loaded.unwrap_or(Err(FetchError::Content("did not answer in time"))) {
             Ok((keys, lifetime)) => {
-                let old = Arc::clone(&self.keys.read());
-                let is_gone = old.keys.iter().any(|key| !keys.contains(key));
+                let is_other = self.keys.read().keys != keys;
                 *self.keys.write() = Arc::new(KeySet { keys, fetched: Some(now), lifetime });
                 self.unknown.lock().clear();
-                is_gone
+                if is_other {
+                    self.generation.fetch_add(1, Ordering::AcqRel);
+                }
             }
             Err(error) => {
                 let issuer = &self.settings.name;
@@ -313,14 +333,18 @@ impl Issuer {
                     error = &error as &dyn std::error::Error,
                     "could not get the issuer's keys"
                 );
-                false
             }
         }
     }
 
     async fn load(&self) -> Result<(Vec<IssuerKey>, Duration), FetchError> {
         let (body, max_age) = match &self.settings.keys {
-            KeySource::File(path) => (tokio::fs::read(path).await.map_err(FetchError::File)?, None),
+            KeySource::File(path) => {
+                if is_writable_by_others(path) {
+                    return Err(FetchError::Content("other users can write the file of its keys"));
+                }
+                (tokio::fs::read(path).await.map_err(FetchError::File)?, None)
+            }
             KeySource::Url(url) => {
                 let fetched = self.fetcher.get(url).await?;
                 (fetched.body, fetched.max_age)

@@ -7,6 +7,7 @@ mod file;
 mod secret;
 
 pub use file::{ApiKeyFile, ApiKeyFileError, KeyInfo, NewKey};
+pub(crate) use file::{FileStamp, is_writable_by_others};
 pub use secret::KeySecret;
 pub(crate) use secret::is_key;
 

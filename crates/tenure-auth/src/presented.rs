@@ -9,7 +9,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Uri};
 
 use crate::certificate::ClientCertificate;
-use crate::refusal::AuthRefusal;
+use crate::keys::is_key;
+use crate::refusal::{AuthRefusal, TokenFault};
 
 /// A longer header is refused unread.
 const MAX_HEADER_BYTES: usize = 8 << 10;
@@ -45,7 +46,9 @@ impl<'a> Presented<'a> {
         let credentials = match (authorization, key) {
             (Some(_), Some(_)) => return Err(AuthRefusal::Malformed("two credentials")),
             (Some(value), None) => from_authorization(value, headers)?,
-            (None, Some(key)) => Some(Credentials::Bearer(key)),
+            // A key of another service must not be shown to our issuers.
+            (None, Some(key)) if is_key(key) => Some(Credentials::Bearer(key)),
+            (None, Some(_)) => return Err(AuthRefusal::Invalid(TokenFault::Unknown)),
             (None, None) => None,
         };
         Ok(Self { credentials, method, path: uri.path(), certificate: None })

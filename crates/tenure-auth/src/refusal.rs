@@ -168,9 +168,13 @@ impl AuthRefusal {
     }
 }
 
+/// Longer texts are cut: proxies refuse long headers.
+const MAX_QUOTED: usize = 1024;
+
 /// The inside of a quoted string. Descriptions name tools, whose names come from servers.
 fn quoted(text: &str) -> String {
     text.chars()
+        .take(MAX_QUOTED)
         .map(|c| if c.is_ascii_graphic() && c != '"' && c != '\\' || c == ' ' { c } else { '?' })
         .collect()
 }

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use crate::identity::Identity;
-use crate::time::UnixSeconds;
+use crate::identity::{CredentialKind, Identity};
+use crate::time::{LEEWAY, UnixSeconds};
 
 /// From which time on the credentials of a principal count again.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ impl Revoked {
     pub(crate) fn contains(&self, identity: &Identity) -> bool {
         let revoked = self.0.read();
         let until = revoked.get(identity.principal());
-        until.is_some_and(|&until| identity.issued().is_none_or(|issued| issued <= until))
+        // The clock of an issuer may be ahead of ours; keys are made by our own.
+        let leeway = if identity.kind() == CredentialKind::Token { LEEWAY } else { Duration::ZERO };
+        until.is_some_and(|&until| identity.issued().is_none_or(|issued| issued <= until.plus(leeway)))
     }
 }

@@ -22,14 +22,14 @@ impl ScopeSet {
     pub fn of<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Option<Self> {
         let mut set = Vec::new();
         for scope in scopes {
-            if !is_scope(scope) || set.len() == MAX_SCOPES {
+            if !is_scope(scope) {
                 return None;
             }
             set.push(Box::from(scope));
         }
         set.sort_unstable();
         set.dedup();
-        Some(Self(set.into()))
+        (set.len() <= MAX_SCOPES).then(|| Self(set.into()))
     }
 
     /// Whether the set has this scope.
@@ -96,6 +96,9 @@ pub enum ScopeRulesError {
     /// A pattern cannot be read.
     #[error("`{0}` is not a pattern: use BACKEND/TOOL, TOOL or *, where * stands for any characters")]
     NotAPattern(String),
+    /// More than 200 scopes at once.
+    #[error("a pattern needs, or a scope includes, at most 200 scopes")]
+    TooMany,
     /// The scope for refresh tokens is a matter between a client and its authorization server.
     #[error("`offline_access` is no scope of a resource: clients ask their authorization server for it")]
     OfflineAccess,
@@ -162,7 +165,7 @@ fn checked(scopes: &[String]) -> Result<ScopeSet, ScopeRulesError> {
     if let Some(bad) = scopes.iter().find(|scope| !is_scope(scope)) {
         return Err(ScopeRulesError::NotAScope(bad.clone()));
     }
-    Ok(ScopeSet::of(scopes.iter().map(String::as_str)).unwrap_or_default())
+    ScopeSet::of(scopes.iter().map(String::as_str)).ok_or(ScopeRulesError::TooMany)
 }
 
 /// The scopes that a scope includes, in any number of steps. A circle ends the walk.
@@ -217,9 +220,9 @@ impl ToolPattern {
         self.covers(backend) && self.tool.is_anything()
     }
 
-    /// The literal characters: patterns with more of them are more specific. A named backend comes first.
-    fn weight(&self) -> (bool, usize) {
-        (self.backend.is_some(), self.tool.literals() + self.backend.as_ref().map_or(0, Glob::literals))
+    /// The literal characters: patterns with more of them are more specific.
+    fn weight(&self) -> usize {
+        self.tool.literals() + self.backend.as_ref().map_or(0, Glob::literals)
     }
 }
 
@@ -288,7 +291,7 @@ mod tests {
             (Some("files"), "read_file", "files:read"),
             (Some("files"), "write_file", "files:write"),
             (Some("files"), "write_log", ""),
-            (Some("files"), "delete_file", "files:read"),
+            (Some("files"), "delete_file", "danger"),
             (Some("mail"), "delete_file", "danger"),
             (Some("mail"), "send", "mcp:use"),
             (None, "delete_all", "danger"),

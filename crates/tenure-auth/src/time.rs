@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// How far two clocks may differ.
+pub(crate) const LEEWAY: Duration = Duration::from_secs(30);
+
 /// Seconds since 1970, as the claims of tokens have them. Time is an argument everywhere in this crate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct UnixSeconds(pub u64);

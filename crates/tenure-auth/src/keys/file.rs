@@ -132,6 +132,7 @@ impl ApiKeyFile {
         if !is_plain_name(&new.name) || new.name.contains(':') {
             return Err(ApiKeyFileError::Name(new.name));
         }
+        let _lock = self.lock()?;
         let mut keys = self.list()?;
         let same_name = keys.iter().filter(|key| key.name == new.name && now < key.expires).count();
         if same_name >= PER_NAME {
@@ -152,6 +153,7 @@ impl ApiKeyFile {
 
     /// Removes the keys with this name or label, and returns them.
     pub fn revoke(&self, name: &str) -> Result<Vec<KeyInfo>, ApiKeyFileError> {
+        let _lock = self.lock()?;
         let (gone, kept): (Vec<_>, Vec<_>) =
             self.list()?.into_iter().partition(|key| key.name == name || key.label() == name);
         if gone.is_empty() {
@@ -179,9 +181,25 @@ impl ApiKeyFile {
         Ok(keys)
     }
 
-    /// When the file was last changed, to see that it has to be read again.
-    pub(crate) fn changed(&self) -> Option<SystemTime> {
-        fs::metadata(&self.0).and_then(|metadata| metadata.modified()).ok()
+    /// What the file looks like from outside, to see that it has to be read again.
+    pub(crate) fn stamp(&self) -> Option<FileStamp> {
+        fs::metadata(&self.0).ok().map(|metadata| FileStamp::of(&metadata))
+    }
+
+    /// Keeps other processes from changing the file until the lock is dropped: otherwise a key that one of them revokes
+    /// could come back with the list that another has read before.
+    fn lock(&self) -> Result<fs::File, ApiKeyFileError> {
+        let failed = |error| ApiKeyFileError::Write(self.0.clone(), error);
+        if let Some(folder) = self.0.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(self.0.with_extension("lock")).map_err(failed)?;
+        file.lock().map_err(failed)?;
+        Ok(file)
     }
 
     fn read(&self) -> Result<Option<String>, ApiKeyFileError> {
@@ -198,20 +216,11 @@ impl ApiKeyFile {
         fs::read_to_string(&self.0).map(Some).map_err(failed)
     }
 
-    #[cfg(unix)]
     fn check_mode(&self, metadata: &fs::Metadata) -> Result<(), ApiKeyFileError> {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = metadata.permissions().mode() & 0o777;
-        match mode & 0o022 {
-            0 => Ok(()),
-            _ => Err(ApiKeyFileError::Writable { path: self.0.clone(), mode }),
+        match foreign_write_mode(metadata) {
+            None => Ok(()),
+            Some(mode) => Err(ApiKeyFileError::Writable { path: self.0.clone(), mode }),
         }
-    }
-
-    #[cfg(not(unix))]
-    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "the same form as on Unix")]
-    fn check_mode(&self, _: &fs::Metadata) -> Result<(), ApiKeyFileError> {
-        Ok(())
     }
 
     /// Writes all keys beside the file and renames: a reader sees the old file or the new one.
@@ -220,13 +229,11 @@ impl ApiKeyFile {
         let content = Content { key: keys.iter().map(Entry::of).collect() };
         let text = toml::to_string(&content)
             .map_err(|error| ApiKeyFileError::Content(self.0.clone(), error.to_string()))?;
-        let folder = self.0.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            fs::create_dir_all(folder).map_err(failed)?;
-        }
         let new = self.0.with_extension("new");
+        // A file of that name is left of a process that was killed, or was put there by another user.
+        let _ = fs::remove_file(&new);
         let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
+        options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&new).map_err(failed)?;
@@ -258,6 +265,48 @@ impl Entry {
             note: self.note,
         })
     }
+}
+
+/// What a file looks like from outside. A change of its mode or owner counts too: a file that was refused for its mode
+/// is read again when that was mended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileStamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+    changed: (i64, i64),
+    inode: u64,
+}
+
+impl FileStamp {
+    #[cfg(unix)]
+    fn of(metadata: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Self { modified: metadata.modified().ok(), bytes: metadata.len(), changed, inode: metadata.ino() }
+    }
+
+    #[cfg(not(unix))]
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self { modified: metadata.modified().ok(), bytes: metadata.len(), changed: (0, 0), inode: 0 }
+    }
+}
+
+/// Whether users other than its owner can write a file.
+pub(crate) fn is_writable_by_others(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| foreign_write_mode(&metadata).is_some())
+}
+
+/// The mode of a file that users other than its owner can write.
+#[cfg(unix)]
+fn foreign_write_mode(metadata: &fs::Metadata) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = metadata.permissions().mode() & 0o777;
+    (mode & 0o022 != 0).then_some(mode)
+}
+
+#[cfg(not(unix))]
+fn foreign_write_mode(_: &fs::Metadata) -> Option<u32> {
+    None
 }
 
 fn hex(bytes: &[u8; 32]) -> String {

@@ -67,8 +67,10 @@ async fn a_token_that_is_bound_in_a_way_we_do_not_know_is_refused() {
     let world = World::new().await;
     let token = world.issuer.token(&world.claims_with(&json!({"cnf": {"kid": "x"}})));
     assert_eq!(reason(world.bearer(&token).await), "proof");
-    let token = world.issuer.token(&world.claims_with(&json!({"cnf": {"jkt": "x"}})));
-    assert_eq!(reason(world.bearer(&token).await), "proof");
+    for bound in [json!({"jkt": "x"}), json!({}), json!({"jkt": null})] {
+        let token = world.issuer.token(&world.claims_with(&json!({"cnf": bound})));
+        assert_eq!(reason(world.bearer(&token).await), "proof", "{bound}");
+    }
 }
 
 #[tokio::test]

@@ -84,6 +84,20 @@ async fn au4_tokens_of_an_issuer_that_was_never_there_wait_for_it() {
 }
 
 #[tokio::test]
+async fn a_client_that_hangs_up_does_not_take_the_fetch_along() {
+    let world = World::new().await;
+    let token = world.token();
+    {
+        let asked = std::pin::pin!(world.bearer(&token));
+        let nothing_yet = futures_util::poll!(asked);
+        assert!(nothing_yet.is_pending());
+    }
+    // The same moment, so another fetch would be too soon.
+    assert!(world.bearer(&token).await.is_ok());
+    assert_eq!(world.issuer.key_sets(), 1);
+}
+
+#[tokio::test]
 async fn an_issuer_that_hangs_is_given_up_after_its_time() {
     let world = World::new().await;
     world.issuer.hang(true);
@@ -101,6 +115,16 @@ async fn keys_are_fetched_again_in_the_background_before_they_are_old() {
     assert_eq!(world.issuer.key_sets(), 1);
     world.auth.refresh(later(12 * 60 + 1)).await;
     assert_eq!(world.issuer.key_sets(), 2);
+}
+
+#[tokio::test]
+async fn a_key_that_the_issuer_took_back_counts_no_more_when_a_newer_one_was_seen() {
+    let world = World::new().await;
+    let token = world.issuer.token(&world.claims_with(&json!({"exp": NOW.0 + 3600})));
+    world.bearer(&token).await.unwrap();
+    world.issuer.rotate(SigningKey::es256("second"));
+    world.bearer_at(&world.token(), later(31)).await.unwrap();
+    assert_eq!(reason(world.bearer_at(&token, later(31)).await), "key");
 }
 
 #[tokio::test]

@@ -52,3 +52,37 @@ async fn a_broken_file_leaves_the_keys_at_hand_as_they_are() {
     let refused = Authenticator::new(settings, reqwest::Client::builder());
     assert!(matches!(refused, Err(AuthSettingsError::Keys(_))), "but nothing starts with it");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_key_that_was_deleted_from_a_refused_file_is_gone_when_the_file_is_mended() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let file = ApiKeyFile::at(folder.path().join("keys.toml"));
+    let key = file.add(NewKey { name: "ci".to_owned(), ..NewKey::default() }, NOW).unwrap();
+    let world = World::with(|settings, _| settings.keys = Some(file.clone())).await;
+    fs::write(file.path(), "").unwrap();
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o664)).unwrap();
+    world.auth.refresh(NOW).await;
+    assert!(world.bearer(key.expose()).await.is_ok());
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o600)).unwrap();
+    world.auth.refresh(NOW).await;
+    assert_eq!(reason(world.bearer(key.expose()).await), "unknown");
+}
+
+#[test]
+fn keys_that_are_made_and_revoked_at_once_do_not_undo_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = ApiKeyFile::at(folder.path().join("keys.toml"));
+    let new = |name: String| NewKey { name, ..NewKey::default() };
+    for number in 0..20 {
+        file.add(new(format!("old{number}")), NOW).unwrap();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..20).for_each(|number| drop(file.revoke(&format!("old{number}")).unwrap())));
+        scope.spawn(|| (0..20).for_each(|number| drop(file.add(new(format!("new{number}")), NOW).unwrap())));
+    });
+    let names: Vec<String> = file.list().unwrap().into_iter().map(|key| key.name).collect();
+    assert_eq!(names.len(), 20, "{names:?}");
+    assert!(names.iter().all(|name| name.starts_with("new")), "{names:?}");
+}

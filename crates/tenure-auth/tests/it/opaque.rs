@@ -1,8 +1,8 @@
 //! Opaque tokens, about which the issuer is asked.
 
 use serde_json::json;
-use tenure_auth::UnixSeconds;
-use tenure_auth::issuer::{IntrospectionSettings, KeySource};
+use tenure_auth::issuer::{IntrospectionSettings, IssuerSettings, KeySource};
+use tenure_auth::{AuthSettings, AuthSettingsError, Authenticator, UnixSeconds};
 
 use crate::world::{NOW, World, reason};
 
@@ -51,6 +51,34 @@ async fn what_the_issuer_does_not_vouch_for_is_refused() {
         world.issuer.introspects(&token, answer);
         assert_eq!(reason(world.bearer(&token).await), expected, "{changes}");
     }
+}
+
+#[tokio::test]
+async fn a_key_of_another_service_is_not_shown_to_the_issuer() {
+    let world = world().await;
+    let headers = [("x-api-key", "sk-of-another-service".to_owned())];
+    assert_eq!(reason(world.ask(&headers, None, &world.endpoint, NOW).await), "unknown");
+    assert_eq!(world.issuer.introspections(), 0);
+}
+
+#[test]
+fn opaque_tokens_have_one_issuer_that_can_be_asked() {
+    let issuer = |name: &str, keys: KeySource| IssuerSettings {
+        keys,
+        introspection: Some(IntrospectionSettings {
+            url: None,
+            client_id: "tenure".to_owned(),
+            client_secret: "s".to_owned(),
+        }),
+        ..IssuerSettings::new(name, &format!("https://{name}.example"))
+    };
+    let made = |issuers| {
+        Authenticator::new(AuthSettings { issuers, ..AuthSettings::default() }, reqwest::Client::builder())
+    };
+    let two = made(vec![issuer("a", KeySource::None), issuer("b", KeySource::None)]);
+    assert!(matches!(two, Err(AuthSettingsError::Introspection(name)) if name == "b"));
+    let nowhere = made(vec![issuer("a", KeySource::Url("https://a.example/keys".to_owned()))]);
+    assert!(matches!(nowhere, Err(AuthSettingsError::IntrospectionUrl(_))));
 }
 
 #[tokio::test]
