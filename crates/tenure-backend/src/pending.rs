@@ -16,8 +16,9 @@ use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, RpcErr
 use tenure_session::call::CallContext;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
-/// Most refusals of the server's questions that wait for room in the queue. Further questions get no answer.
-const REFUSALS: usize = 128;
+/// Most cancellations and refusals that wait for room in the queue of one server. More are dropped: a server that takes
+/// nothing would make them grow without end, and answers to its questions wait behind them.
+const PARKED: usize = 128;
 
 pub(crate) struct Pending<T, R = Reply> {
     /// Messages to the server.
@@ -26,7 +27,8 @@ pub(crate) struct Pending<T, R = Reply> {
     table: Mutex<Table<T, R>>,
     /// Notified when no request is in flight any more.
     quiet: Notify,
-    refusals: Arc<Semaphore>,
+    /// For cancellations and refusals that wait for room in the queue.
+    parked: Arc<Semaphore>,
 }
 
 struct Table<T, R> {
@@ -63,8 +65,8 @@ impl<T, R> Pending<T, R> {
     /// A table whose first request gets this number.
     pub(crate) fn new(out: mpsc::Sender<Bytes>, first: u64) -> Arc<Self> {
         let table = Mutex::new(Table { waiting: HashMap::new(), is_closed: false });
-        let refusals = Arc::new(Semaphore::new(REFUSALS));
-        Arc::new(Self { out, next: AtomicU64::new(first), table, quiet: Notify::new(), refusals })
+        let parked = Arc::new(Semaphore::new(PARKED));
+        Arc::new(Self { out, next: AtomicU64::new(first), table, quiet: Notify::new(), parked })
     }
 
     /// A number for the next request.
@@ -170,8 +172,7 @@ impl<T, R> Pending<T, R> {
     pub(crate) fn cancel(&self, number: u64) {
         let id = RequestId::from_number(number);
         let message = message::write_cancelled(&id, "the client no longer waits for the answer");
-        // There are no more of these tasks than requests that the server has taken.
-        self.send_soon(message, || Some(()));
+        self.send_soon(message);
     }
 
     /// Refuses a question of a server that may not ask its clients, and says why. Pings are answered.
@@ -180,14 +181,13 @@ impl<T, R> Pending<T, R> {
             Method::Ping => Ok(RawJson::EMPTY_OBJECT),
             _ => Err(RpcError::of(Reason::MethodNotFound, format!("{method}: {why}"))),
         };
-        let refusals = Arc::clone(&self.refusals);
-        self.send_soon(message::write_response(id, &reply), || refusals.try_acquire_owned().ok());
+        self.send_soon(message::write_response(id, &reply));
     }
 
-    /// Sends a message without waiting. If the queue is full, a task waits for room, unless there is no permit for it.
-    fn send_soon<P: Send + 'static>(&self, message: Bytes, permit: impl FnOnce() -> Option<P>) {
+    /// Sends a message without waiting. If the queue is full, a task waits for room, unless too many do so already.
+    fn send_soon(&self, message: Bytes) {
         let Err(mpsc::error::TrySendError::Full(message)) = self.out.try_send(message) else { return };
-        let Some(permit) = permit() else { return };
+        let Ok(permit) = Arc::clone(&self.parked).try_acquire_owned() else { return };
         let out = self.out.clone();
         #[expect(
             clippy::disallowed_methods,

@@ -63,12 +63,14 @@ pub(crate) enum BatchFault {
 
 impl Batch {
     /// Reads a batch, all or none, so that the client can repeat it and no element is done twice.
-    pub(crate) fn read(elements: &[RawJson]) -> Result<Self, BatchFault> {
+    /// Where only sessions are served, a version in `_meta` means nothing.
+    pub(crate) fn read(elements: &[RawJson], eras: Eras) -> Result<Self, BatchFault> {
         let (mut messages, mut requests) = (Vec::with_capacity(elements.len()), Vec::new());
         for element in elements {
             let message = Message::parse(element.bytes()).map_err(BatchFault::Malformed)?;
             if let Message::Request(request) = &message {
-                if era::belongs(Shape::Batch, request.params.as_ref(), None) == Era::Modern {
+                let is_modern = || era::belongs(Shape::Batch, request.params.as_ref(), None) == Era::Modern;
+                if eras != Eras::Legacy && is_modern() {
                     return Err(BatchFault::Modern);
                 }
                 if request.method == Method::Initialize {
@@ -150,9 +152,10 @@ mod tests {
     #[test]
     fn a_batch_is_refused_as_a_whole() {
         let ping = request("ping", "{}");
-        let read = |last: RawJson| Batch::read(&[ping.clone(), last]);
+        let read = |last: RawJson| Batch::read(&[ping.clone(), last], Eras::Both);
         assert!(read(ping.clone()).is_ok_and(|batch| batch.messages.len() == 2 && batch.requests.len() == 2));
         assert!(matches!(read(versioned("7")), Err(BatchFault::Modern)));
+        assert!(Batch::read(&[versioned("7")], Eras::Legacy).is_ok(), "sessions do not know this member");
         assert!(matches!(read(request("initialize", "{}")), Err(BatchFault::Initialize)));
         assert!(matches!(read(RawJson::trusted("17")), Err(BatchFault::Malformed(_))));
     }

@@ -94,6 +94,8 @@ async fn write(
         // Not kept for the next message: many children are idle.
         let mut lines = Vec::with_capacity(first.len() + 1);
         push_line(&mut lines, &first);
+        // A write to a child that does not read can take long; one copy is enough for that time.
+        drop(first);
         while lines.len() < TOGETHER
             && let Ok(next) = messages.try_recv()
         {

@@ -208,7 +208,7 @@ impl DuplexConnection {
     }
 
     async fn message(&mut self, message: Message, lines: &mut impl Input) {
-        let eras = self.exchanging.as_ref().map_or(Eras::Legacy, Exchanging::eras);
+        let eras = self.eras();
         match (era_choice::choose(eras, &message, None), message, &self.exchanging) {
             (EraChoice::Exchange, Message::Request(request), Some(exchanging)) => {
                 let caller = self.settings.caller.clone();
@@ -378,16 +378,22 @@ impl DuplexConnection {
         }
     }
 
+    /// The eras that this connection serves.
+    fn eras(&self) -> Eras {
+        self.exchanging.as_ref().map_or(Eras::Legacy, Exchanging::eras)
+    }
+
     /// Takes an array of messages, all or none.
     async fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
         let session = self.session.as_ref().filter(|session| session.revision().has_batches());
         let session = session.ok_or_else(no_batch)?;
-        let Batch { messages, requests } = Batch::read(elements).map_err(|fault| match fault {
-            BatchFault::Modern => modern_batch(),
-            BatchFault::Initialize => no_message("initialize must not be part of a batch"),
-            BatchFault::Malformed(Malformed::Syntax(_)) => no_message("an element is not JSON"),
-            BatchFault::Malformed(Malformed::Envelope(detail, _)) => no_message(detail),
-        })?;
+        let Batch { messages, requests } =
+            Batch::read(elements, self.eras()).map_err(|fault| match fault {
+                BatchFault::Modern => modern_batch(),
+                BatchFault::Initialize => no_message("initialize must not be part of a batch"),
+                BatchFault::Malformed(Malformed::Syntax(_)) => no_message("an element is not JSON"),
+                BatchFault::Malformed(Malformed::Envelope(detail, _)) => no_message(detail),
+            })?;
         for message in &messages {
             if let Message::Response(response) = message {
                 self.questions.settle(&response.id);

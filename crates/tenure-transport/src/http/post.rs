@@ -195,7 +195,8 @@ impl Endpoint {
         let has_batches = format != AnswerFormat::Streamable
             || self.eras() == Eras::Legacy
             || !self.has_no_sessions_for(header);
-        let batch = Batch::read(&elements);
+        let eras = if format == AnswerFormat::Streamable { self.eras() } else { Eras::Legacy };
+        let batch = Batch::read(&elements, eras);
         if !has_batches || matches!(batch, Err(BatchFault::Modern)) {
             return Err(modern_batch());
         }
