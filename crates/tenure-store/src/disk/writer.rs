@@ -43,8 +43,9 @@ pub(super) const MAX_SEALED: usize = 1;
 /// The pause between two looks whether they have come there.
 const SEALED_LOOK: Duration = Duration::from_millis(1);
 
-/// The most looks. A disk that takes longer than this for a table gets the engine's own bound.
-const SEALED_LOOKS: u32 = 5000;
+/// The most looks. A disk that takes longer than this for a table gets the engine's own bound. Short beside the five seconds
+/// that a stop waits for the store.
+const SEALED_LOOKS: u32 = 1000;
 
 /// The writer checks the memory of the keyspaces after this many bytes.
 const LOOK_BYTES: u64 = 1 << 20;
@@ -222,7 +223,7 @@ impl StoreWriter {
         }
         let mut batch = std::mem::replace(&mut self.batch, self.keyspaces.database.batch());
         let bytes = std::mem::take(&mut self.bytes).max(batch.len() as u64 * ENTRY_BYTES);
-        let mut committed = true;
+        let (mut committed, mut written) = (true, 0);
         if !batch.is_empty() {
             let number = self.progress.batch.load(Ordering::Acquire) + 1;
             batch.insert(&self.keyspaces.meta, layout::META_SEQUENCE, self.sequence.to_be_bytes());
@@ -235,7 +236,7 @@ impl StoreWriter {
                 Ok(()) => {
                     self.progress.batch.store(number, Ordering::Release);
                     self.progress.written.fetch_add(bytes, Ordering::AcqRel);
-                    self.empty_memory(bytes);
+                    written = bytes;
                 }
                 Err(error) => {
                     tracing::error!(%error, "a commit failed: the store takes no more writes");
@@ -258,10 +259,12 @@ impl StoreWriter {
         for done in self.views.drain(..) {
             drop(done.send(Ok(self.keyspaces.database.snapshot())));
         }
+        // Last, because it may wait: callers whose writes are done do not wait with it.
+        self.empty_memory(written);
     }
 
     /// Makes the engine write the memory of large keyspaces into tables. Waits while too many tables are on their way to the
-    /// disk already, and callers wait with it.
+    /// disk already, and later writes wait with it.
     fn empty_memory(&mut self, written: u64) {
         self.unseen += written;
         if self.unseen < LOOK_BYTES {
