@@ -4,7 +4,7 @@
 //! woken with any other server that is configured when its client comes back. A [`Fingerprint`] says how a server was
 //! configured. It holds a hash, because arguments and URLs may contain secrets, and a few words for logs.
 //!
-//! Two servers are the same ([`compare`]) if one of these conditions holds, because often only the other one changes:
+//! Two servers are the same (`compare`) if one of these conditions holds, because often only the other one changes:
 //! - They are configured in the same way. A server need not have a stable name: some draw a new one at each start.
 //! - They give the same name in `initialize`. A deploy may change the command (`foo@1.2` to `foo@1.3`, another folder,
 //!   one more argument), or replace a program by a URL, and it is still the same server. The server's version is not

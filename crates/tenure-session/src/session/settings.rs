@@ -60,7 +60,7 @@ impl Session {
     /// Changes the metadata; if another change comes first, tries again.
     ///
     /// # Errors
-    /// As for [`Session::change_settings`].
+    /// When the session ends meanwhile, the metadata are too large, or the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
     /// As for [`Session::set_metadata`].
@@ -78,7 +78,7 @@ impl Session {
     /// Sets the idle time of the session, counted from now on.
     ///
     /// # Errors
-    /// As for [`Session::change_settings`].
+    /// When the session ends meanwhile, the metadata are too large, or the store fails. Nothing is changed then.
     ///
     /// # Cancel safety
     /// As for [`Session::set_metadata`].
