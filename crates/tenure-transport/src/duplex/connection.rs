@@ -208,7 +208,7 @@ impl DuplexConnection {
     }
 
     async fn message(&mut self, message: Message, lines: &mut impl Input) {
-        let eras = self.eras();
+        let eras = self.exchanging.as_ref().map_or(Eras::Legacy, Exchanging::eras);
         match (era_choice::choose(eras, &message, None), message, &self.exchanging) {
             (EraChoice::Exchange, Message::Request(request), Some(exchanging)) => {
                 let caller = self.settings.caller.clone();
@@ -378,17 +378,12 @@ impl DuplexConnection {
         }
     }
 
-    /// The eras that this connection serves.
-    fn eras(&self) -> Eras {
-        self.exchanging.as_ref().map_or(Eras::Legacy, Exchanging::eras)
-    }
-
     /// Takes an array of messages, all or none.
     async fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
         let session = self.session.as_ref().filter(|session| session.revision().has_batches());
         let session = session.ok_or_else(no_batch)?;
         let Batch { messages, requests } =
-            Batch::read(elements, self.eras()).map_err(|fault| match fault {
+            Batch::read(elements, Eras::Both).map_err(|fault| match fault {
                 BatchFault::Modern => modern_batch(),
                 BatchFault::Initialize => no_message("initialize must not be part of a batch"),
                 BatchFault::Malformed(Malformed::Syntax(_)) => no_message("an element is not JSON"),
