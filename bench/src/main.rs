@@ -149,7 +149,7 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     let select = |bench| Rows::select_any(common, bench);
     let (calls, idle, streams) = (select(Bench::Calls)?, select(Bench::Idle)?, select(Bench::Streams)?);
     let (replay, data_rows) = (select(Bench::Replay)?, select(Bench::Data)?);
-    // Whoever names rows wants those servers and no more.
+    // A user who names rows wants those servers and no others.
     let is_everything = common.only.is_empty();
     // Calls have a table of their own here, with the same two rows in it.
     let asked = StoreQuestion::value_variants().iter().filter(|question| **question != StoreQuestion::Calls);

@@ -54,7 +54,7 @@ pub(crate) async fn run(rows: &Rows, args: &ReplayArgs) -> Result<Section> {
     });
     let rows = measured.await?;
     let mut text = format!(
-        "## Replay\n\nGET with `Last-Event-ID` on the stream of a call that emitted {events} notifications while nobody listened, until its response arrives. Median (min–max).\n\n"
+        "## Replay\n\nGET with `Last-Event-ID` on the stream of a call that emitted {events} notifications while no client listened, until its response arrives. Median (min–max).\n\n"
     );
     text += &Table::of(&rows)
         .text("row", |row| row.case.name)

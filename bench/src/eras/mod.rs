@@ -38,7 +38,7 @@ impl Eras {
         Eras::of(plan, servers, bridges, common)
     }
 
-    /// The part of a run of everything. Whoever names rows wants those servers and no more.
+    /// The part of a run of everything. A user who names rows wants those servers and no others.
     pub(crate) fn of_all(common: &CommonArgs) -> Result<Eras> {
         let plan = Plan::new(common, &QuestionArgs::full(Vec::new()), None, None)?;
         Eras::of(plan, Rows::select_any(common, Bench::Eras)?, common.only.is_empty(), common)

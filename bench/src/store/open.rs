@@ -210,6 +210,6 @@ impl Churn {
         worker::tell(&"writing")?;
         // It is killed long before.
         writers::write(&into, WRITERS, Duration::ZERO, Duration::from_secs(3600)).await?;
-        bail!("nobody killed the process that writes")
+        bail!("the process that writes was not killed")
     }
 }

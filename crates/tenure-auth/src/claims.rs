@@ -79,8 +79,8 @@ impl Claims {
         self.at_hash.is_some() || self.nonce.is_some()
     }
 
-    /// The identity that these claims prove, if they hold for this resource now. `must_expire` is for signed tokens, which
-    /// nobody can be asked about later.
+    /// The identity that these claims prove, if they hold for this resource now. `must_expire` is for signed tokens: the
+    /// issuer is not asked about them later.
     pub(crate) fn identity(
         &self,
         issuer: &IssuerSettings,

@@ -1,6 +1,6 @@
 //! Static keys: a secret of 256 bits, of which a file keeps the hash.
 //!
-//! A key needs no slow hash, since nobody can guess 256 bits. The file is TOML, so that people can read it; it is written
+//! A key needs no slow hash, since 256 random bits cannot be guessed. The file is TOML, so that people can read it; it is written
 //! as a whole and put in place by a rename.
 
 mod file;

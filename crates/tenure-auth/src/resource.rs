@@ -6,7 +6,7 @@ use crate::scope::ScopeSet;
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// One endpoint. Each endpoint is a resource of its own, so that a token for one is none for another.
+/// One endpoint. Each endpoint is a resource of its own, so that a token for one endpoint is not valid at another.
 #[derive(Clone, Debug)]
 pub struct ProtectedResource {
     /// What tokens have to name as their audience.

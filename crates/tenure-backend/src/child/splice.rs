@@ -45,7 +45,7 @@ struct TokenPlaces {
 /// that we do not find.
 fn tokens(params: &RawJson) -> Option<Option<TokenPlaces>> {
     let metas = match params.outline() {
-        // Nearly always the parser has found the only `_meta`, or that there is none.
+        // Nearly always the parser has found the only `_meta`, or has found no `_meta`.
         Some(outline) => outline.meta.map(std::str::from_utf8).transpose().ok()?.into_iter().collect(),
         None => members(text(params), "_meta")?,
     };
