@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::call::Collect;
 use crate::id::Position;
 use crate::port::store::StoreDurability;
-use crate::session::live_session::{InFlight, Session, SessionState};
+use crate::session::live_session::{InFlight, Session, SessionState, Settled};
 use crate::session::sessions::{SessionRuntime, Sessions};
 use crate::session::stream::NoteStatus;
 
@@ -361,12 +361,10 @@ impl Session {
                 return 0;
             }
             let all: Vec<RequestId> = state.calls.keys().cloned().collect();
-            let mut interrupted = 0;
-            for id in all {
-                interrupted += usize::from(self.leave_request(&mut state, &id));
-            }
+            let calls: Vec<u64> = all.iter().filter_map(|id| self.leave_request(&mut state, id)).collect();
+            let interrupted = calls.len();
             // This also refuses a link that is being opened.
-            state.settled = Some(interrupted_error());
+            state.settled = Some(Settled { error: interrupted_error(), calls });
             state.left = true;
             // The server that asked ends with this process; the next process cancels its questions.
             state.asks.clear();
@@ -393,17 +391,17 @@ impl Session {
         interrupted
     }
 
-    /// Leaves a request to the next process if that is possible. Returns whether it was interrupted.
-    fn leave_request(&self, state: &mut SessionState, id: &RequestId) -> bool {
-        let Some(call) = state.calls.get(id) else { return false };
+    /// Leaves a request to the next process if that is possible. Returns its number if it was interrupted.
+    fn leave_request(&self, state: &mut SessionState, id: &RequestId) -> Option<u64> {
+        let call = state.calls.get(id)?;
         if self.fate(state, call) != ShutdownFate::Interrupted {
             let number = call.number;
             if call.stream.is_none() && call.waiter.is_some() {
                 drop(self.stream_of(state, id, number));
             }
-            return false;
+            return None;
         }
-        let Some(call) = state.calls.remove(id) else { return false };
+        let call = state.calls.remove(id)?;
         if let Some(cancel) = call.cancel {
             cancel.cancel();
         }
@@ -414,7 +412,7 @@ impl Session {
         if let Some(waiter) = call.waiter {
             waiter.wake();
         }
-        true
+        Some(call.number)
     }
 }
 

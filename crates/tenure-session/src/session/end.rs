@@ -16,7 +16,7 @@ use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::{EndCause, StoredSession, Tombstone};
 use crate::session::deadline::Due;
-use crate::session::live_session::{Session, SessionState, ended_error};
+use crate::session::live_session::{Session, SessionState, Settled, ended_error};
 use crate::session::operator;
 use crate::session::phase::Step;
 use crate::session::sessions::{SessionRuntime, Sessions, store_failed};
@@ -259,7 +259,8 @@ impl SessionRuntime {
 impl Session {
     /// Answers all open requests with an error and completes their streams. The caller flushes.
     pub(super) fn settle(&self, state: &mut SessionState, error: &RpcError) {
-        state.settled = Some(error.clone());
+        let calls = state.calls.values().map(|call| call.number).collect();
+        state.settled = Some(Settled { error: error.clone(), calls });
         state.asks.clear();
         state.outbox.make_room();
         for (id, call) in std::mem::take(&mut state.calls) {

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::backend::{Call, Greeting, Link, Open};
 use crate::call::CallContext;
-use crate::session::live_session::Session;
+use crate::session::live_session::{Session, Settled};
 use crate::session::phase::Phase;
 use crate::session::relink;
 use crate::session::sessions::{SessionRuntime, Versioned};
@@ -75,7 +75,7 @@ impl Session {
     fn take_link(&self, link: &Arc<dyn Link>) -> Result<(), RpcError> {
         let mut state = self.state.lock();
         // The session has ended or the process stops, and the links known at that time are already closed.
-        if let Some(over) = &state.settled {
+        if let Some(Settled { error: over, .. }) = &state.settled {
             return Err(over.clone());
         }
         if state.link_lost == state.link_number {

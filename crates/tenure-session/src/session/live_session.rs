@@ -71,6 +71,14 @@ pub struct Session {
     pub(super) state: Mutex<SessionState>,
 }
 
+/// The requests that ended with a session, or with the process.
+#[derive(Debug)]
+pub(super) struct Settled {
+    pub(super) error: RpcError,
+    /// Their numbers. A request that its client withdrew before is not among them, and gets no answer.
+    pub(super) calls: Vec<u64>,
+}
+
 pub(super) struct SessionState {
     pub(super) phase: Phase,
     pub(super) revision: Revision,
@@ -87,8 +95,8 @@ pub(super) struct SessionState {
     pub(super) left: bool,
     /// Which tools may be called twice; asked for only during a shutdown.
     pub(super) hints: ToolHints,
-    /// The error for requests that the session itself has given up.
-    pub(super) settled: Option<RpcError>,
+    /// The requests that the session itself has given up, and the error for them.
+    pub(super) settled: Option<Settled>,
     /// Requests of the client that wait for their answer.
     pub(super) calls: HashMap<RequestId, InFlight, RandomState>,
     pub(super) next_call: u64,

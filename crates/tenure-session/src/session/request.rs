@@ -678,9 +678,14 @@ impl Session {
 
     /// The answer for a request that is no longer in flight: the client cancelled it, or the session has ended.
     fn lost_answer(&self, run: &Run) -> Answer {
-        match &self.state.lock().settled {
-            Some(error) => Answer::Json(message::write_error(Some(&run.id), error)),
-            None => Answer::Withdrawn,
+        let state = self.state.lock();
+        // Of those that a stop leaves to the next process, one may have been answered too late to become a stream.
+        let is_left = || state.calls.get(&run.id).is_some_and(|call| call.number == run.number);
+        match &state.settled {
+            Some(settled) if settled.calls.contains(&run.number) || is_left() => {
+                Answer::Json(message::write_error(Some(&run.id), &settled.error))
+            }
+            _ => Answer::Withdrawn,
         }
     }
 

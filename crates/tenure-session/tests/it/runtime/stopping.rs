@@ -1,5 +1,6 @@
 //! A stop is never worse than a kill: what is safe to repeat is left to the next process, the rest is waited for.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::json;
@@ -420,4 +421,25 @@ async fn a_hand_over_takes_new_sessions_and_a_dormant_one_is_woken_meanwhile() {
     world.sessions.drain();
     let woken = world.sessions.find(fresh.id(), &Principal::ANONYMOUS).await.unwrap();
     assert!(request(&woken, 2, "ping").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_request_that_was_withdrawn_gets_no_answer_from_a_stop_or_an_end_that_comes_right_after() {
+    for ends in [true, false] {
+        let mut world = lasting();
+        let session = world.session().await;
+        let mut waiting = Box::pin(session.request(tool(1, "pay"), Caller::anonymous("test")));
+        let polled = std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await;
+        assert!(polled.is_pending());
+        let _call = world.script.call().await;
+        let params = RawJson::of(&json!({ "requestId": 1 }));
+        session.notification(Notification { method: Method::Cancelled, params: Some(params) }).unwrap();
+        // The connection that waits is not asked before the process or the session has ended.
+        match ends {
+            true => world.sessions.delete(session.id(), &Principal::ANONYMOUS).await.unwrap(),
+            false => assert_eq!(world.sessions.shut_down(Duration::ZERO).await, 0),
+        }
+        let answer = waiting.await.unwrap();
+        assert!(matches!(answer, Answer::Withdrawn), "{answer:?}");
+    }
 }
