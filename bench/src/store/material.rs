@@ -62,6 +62,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
     let raw = |json: &str| RawValue::from_string(json.to_owned()).expect("the handshake is JSON");
     let record = SessionRecord {
         owner: Some(owner(number)),
+        client: None,
         revision: "2025-11-25".to_owned(),
         phase: "initialized".to_owned(),
         created: now.0.saturating_sub(1_000),

@@ -4,6 +4,7 @@
 //! used in logs are made from its hash; stores see only that hash ([`SessionKey`]).
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -154,22 +155,62 @@ impl Position {
     pub const START: Self = Self(0);
 }
 
-/// The identity of a caller, from verified credentials.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Principal(Option<Arc<str>>);
+/// The identity of a caller, from verified credentials: a user, and the client that acts for it.
+///
+/// Two principals are equal if they are the same user, because data sessions, tasks and quotas belong to users. A transport
+/// session belongs to user and client: [`Principal::is_same_client`] compares both.
+#[derive(Clone)]
+pub struct Principal {
+    name: Option<Arc<str>>,
+    client: Option<Arc<str>>,
+}
 
 impl Principal {
     /// The caller when no authentication is configured.
-    pub const ANONYMOUS: Self = Self(None);
+    pub const ANONYMOUS: Self = Self { name: None, client: None };
 
-    /// A caller with the name from its verified credentials.
+    /// A user with this name, through no client in particular.
     pub fn named(name: &str) -> Self {
-        Self(Some(name.into()))
+        Self { name: Some(name.into()), client: None }
+    }
+
+    /// The user and the client that verified credentials name.
+    pub fn verified(name: Arc<str>, client: Option<Arc<str>>) -> Self {
+        Self { name: Some(name), client }
+    }
+
+    /// The principal that a record names.
+    pub(crate) fn recorded(name: Option<&str>, client: Option<&str>) -> Self {
+        Self { name: name.map(Arc::from), client: client.map(Arc::from) }
     }
 
     /// The name, if the caller has one.
     pub fn name(&self) -> Option<&str> {
-        self.0.as_deref()
+        self.name.as_deref()
+    }
+
+    /// The client that acts for the user, if the credentials name one.
+    pub fn client(&self) -> Option<&str> {
+        self.client.as_deref()
+    }
+
+    /// Whether it is the same user through the same client.
+    pub fn is_same_client(&self, other: &Self) -> bool {
+        self == other && self.client == other.client
+    }
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Principal {}
+
+impl Hash for Principal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
     }
 }
 

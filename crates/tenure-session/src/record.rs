@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tenure_protocol::Reason;
 
 use crate::fingerprint::Fingerprint;
+use crate::id::Principal;
 use crate::port::clock::Time;
 
 const FORMAT: u32 = 1;
@@ -28,6 +29,9 @@ pub enum StoredSession {
 pub struct SessionRecord {
     /// The principal that owns it; `None` for anonymous.
     pub owner: Option<String>,
+    /// The client that opened it for its owner, if the owner's credentials named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// The negotiated revision.
     pub revision: String,
     /// The phase.
@@ -83,6 +87,9 @@ fn is_zero(number: &u64) -> bool {
 pub struct Tombstone {
     /// The principal that owned it. Only this principal learns how the session ended.
     pub owner: Option<String>,
+    /// The client that had opened it, if its owner's credentials named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// How it ended.
     pub end: EndCause,
     /// When.
@@ -114,8 +121,21 @@ impl EndCause {
 
 impl Tombstone {
     /// A tombstone for a session of `owner` that ends now.
-    pub(crate) fn new(owner: Option<&str>, end: EndCause, now: Time) -> Self {
-        Self { owner: owner.map(str::to_owned), end, at: now.0 }
+    pub(crate) fn new(owner: &Principal, end: EndCause, now: Time) -> Self {
+        let client = owner.client().map(str::to_owned);
+        Self { owner: owner.name().map(str::to_owned), client, end, at: now.0 }
+    }
+
+    /// The principal that owned the session.
+    pub(crate) fn owner(&self) -> Principal {
+        Principal::recorded(self.owner.as_deref(), self.client.as_deref())
+    }
+}
+
+impl SessionRecord {
+    /// The principal that owns the session.
+    pub(crate) fn owner(&self) -> Principal {
+        Principal::recorded(self.owner.as_deref(), self.client.as_deref())
     }
 }
 
@@ -198,7 +218,7 @@ mod tests {
         let StoredSession::Tombstone(read) = StoredSession::decode(bytes).unwrap() else {
             panic!("a tombstone")
         };
-        assert_eq!(read, Tombstone { owner: None, end: EndCause::Expired, at: 5 });
+        assert_eq!(read, Tombstone { owner: None, client: None, end: EndCause::Expired, at: 5 });
     }
 
     /// As the first release wrote it.

@@ -15,6 +15,8 @@ pub struct Caller {
     pub remote: Option<SocketAddr>,
     /// The principal.
     pub principal: Principal,
+    /// The scopes of its credentials, sorted. `None` if no credentials were needed, and for requests of our own.
+    pub scopes: Option<Arc<[Box<str>]>>,
     /// The W3C `traceparent` of the message, if it has one.
     pub traceparent: Option<Box<str>>,
     /// How it gets an answer after its connection closed.
@@ -40,6 +42,7 @@ impl Caller {
             transport,
             remote: None,
             principal: Principal::ANONYMOUS,
+            scopes: None,
             traceparent: None,
             collect: Collect::default(),
             held: None,

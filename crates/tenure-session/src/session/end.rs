@@ -172,7 +172,7 @@ impl SessionRuntime {
         version: &mut Version,
     ) -> Result<(), StoreError> {
         let key = RecordKey::session(session.key);
-        let value = Tombstone::new(session.owner.name(), end, self.clock.now()).encode();
+        let value = Tombstone::new(&session.owner, end, self.clock.now()).encode();
         loop {
             match self.store.put(key, value.clone(), Expected::Version(*version), Some(until)).await {
                 Ok(_) => return Ok(()),
@@ -236,7 +236,7 @@ impl SessionRuntime {
     ) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
-        let tombstone = Tombstone::new(owner.name(), end, now);
+        let tombstone = Tombstone::new(&owner, end, now);
         let leaving = self.counts.leaving(key, owner);
         if !operator::put_tombstone(self.store.as_ref(), key, version, &tombstone, until).await? {
             return Ok(false);

@@ -36,6 +36,7 @@ use crate::session::stream::{EventStream, Outbox};
 use crate::settings::IdleTtl;
 use crate::settings::Settings;
 use crate::single_flight::Attempt;
+use crate::usable_until::UsableUntil;
 
 /// Longest time between two checks of a session, however far away its next deadline is.
 const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -68,6 +69,8 @@ pub struct Session {
     pub(super) unlinked: AtomicBool,
     /// The warning about a missing protocol version was logged.
     noted_unversioned: AtomicBool,
+    /// Until when its owner's credentials are good. Its streams end then; see `tenure-transport`.
+    usable_until: UsableUntil,
     pub(super) state: Mutex<SessionState>,
 }
 
@@ -259,6 +262,7 @@ impl Session {
             writing: tokio::sync::Semaphore::new(1),
             unlinked: AtomicBool::new(false),
             noted_unversioned: AtomicBool::new(false),
+            usable_until: UsableUntil::default(),
             state: Mutex::new(state),
         })
     }
@@ -266,6 +270,11 @@ impl Session {
     /// The secret id, for the owner.
     pub fn id(&self) -> &SessionId {
         &self.id
+    }
+
+    /// Until when the credentials that its owner has shown are good. The transport notes and asks it.
+    pub fn usable_until(&self) -> &UsableUntil {
+        &self.usable_until
     }
 
     /// The event-id scheme of this session.
@@ -285,7 +294,7 @@ impl Session {
 
     /// Whether the session belongs to this principal at this endpoint.
     pub(super) fn is_of(&self, principal: &Principal, route: &Route) -> bool {
-        self.owner == *principal && self.route == *route
+        self.owner.is_same_client(principal) && self.route == *route
     }
 
     /// Whether it has ended.

@@ -94,9 +94,9 @@ impl SessionRuntime {
         // Announce both to the count before the first write, and the old session before the new one: they have the
         // same key.
         let session = before.as_ref().and_then(RecordBefore::session);
-        let leaving = session.map(|session| self.counts.leaving(key, owner(session)));
+        let leaving = session.map(|session| self.counts.leaving(key, session.owner()));
         let entering = match &record {
-            StoredSession::Session(session) => Some(self.counts.enter(key, &owner(session))),
+            StoredSession::Session(session) => Some(self.counts.enter(key, &session.owner())),
             StoredSession::Tombstone(_) => None,
         };
         let (place, put) = put_back(self.store.as_ref(), saved, before.as_ref(), self.clock.now()).await;
@@ -147,10 +147,11 @@ impl RecordBefore {
         }
     }
 
-    fn owner(&self) -> Option<&str> {
-        match self.kept.as_ref()? {
-            StoredSession::Session(session) => session.owner.as_deref(),
-            StoredSession::Tombstone(tombstone) => tombstone.owner.as_deref(),
+    fn owner(&self) -> Principal {
+        match &self.kept {
+            Some(StoredSession::Session(session)) => session.owner(),
+            Some(StoredSession::Tombstone(tombstone)) => tombstone.owner(),
+            None => Principal::ANONYMOUS,
         }
     }
 }
@@ -192,7 +193,7 @@ async fn put_back(
         return (ReplacedRecord::AsBefore, put.await.map(drop));
     };
     // End the old session first: otherwise a request could wake it and write to its log during the replacement.
-    let tombstone = Tombstone::new(before.owner(), EndCause::Revoked, now).encode();
+    let tombstone = Tombstone::new(&before.owner(), EndCause::Revoked, now).encode();
     let until = Some(now.after(REPLACING));
     let Record { version, value, deadline } = before.record.clone();
     let version = match store.put(key, tombstone, Expected::Version(version), until).await {
@@ -224,7 +225,7 @@ pub async fn revoke(
         let Ok(StoredSession::Session(session)) = StoredSession::decode(&record.value) else {
             return Ok(false);
         };
-        let tombstone = Tombstone::new(session.owner.as_deref(), EndCause::Revoked, now);
+        let tombstone = Tombstone::new(&session.owner(), EndCause::Revoked, now);
         if put_tombstone(store, key, record.version, &tombstone, now.after(tombstone_ttl)).await? {
             store.drop_session(key).await?;
             return Ok(true);
@@ -248,10 +249,6 @@ pub(super) async fn put_tombstone(
         Err(StoreError::Conflict { .. }) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn owner(session: &SessionRecord) -> Principal {
-    session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
 }
 
 /// A conflict here means that a record was written since `before` read the store.

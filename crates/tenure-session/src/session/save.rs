@@ -30,6 +30,7 @@ impl Session {
         let (ttl_ms, idle_ms) = if is_unheard { handshake_ttl::NOTED } else { settings.ttl.noted(limits) };
         let record = SessionRecord {
             owner: self.owner.name().map(str::to_owned),
+            client: self.owner.client().map(str::to_owned),
             revision: state.revision.as_str().to_owned(),
             phase: state.phase.as_str().to_owned(),
             created: self.created.0,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::id::Principal;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Version};
 use crate::record::{EndCause, StoredSession};
@@ -29,9 +28,7 @@ impl Swept for SessionRuntime {
 
     async fn count(&self) -> Result<(), StoreError> {
         let owner_of = |record: &Record| match StoredSession::decode(&record.value) {
-            Ok(StoredSession::Session(session)) => {
-                Some(session.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named))
-            }
+            Ok(StoredSession::Session(session)) => Some(session.owner()),
             _ => None,
         };
         self.counts.count(self.store.as_ref(), Space::Session, owner_of).await

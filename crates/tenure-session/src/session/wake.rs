@@ -96,7 +96,7 @@ pub(super) struct Dormant {
 
 impl Dormant {
     pub(super) fn owner(&self) -> Principal {
-        self.record.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
+        self.record.owner()
     }
 }
 
@@ -136,11 +136,11 @@ pub(super) async fn dormant(
     let Some(record) = record else { return Err(unknown_error()) };
     let (version, deadline) = (record.version, record.deadline);
     match StoredSession::decode(&record.value) {
-        Ok(StoredSession::Tombstone(tombstone)) if tombstone.owner.as_deref() == principal.name() => {
+        Ok(StoredSession::Tombstone(tombstone)) if tombstone.owner().is_same_client(principal) => {
             Err(ended_error(tombstone.end))
         }
         Ok(StoredSession::Session(record))
-            if record.owner.as_deref() == principal.name() && record.route.as_deref() == route.name() =>
+            if record.owner().is_same_client(principal) && record.route.as_deref() == route.name() =>
         {
             let deadline = crate::settings::due(&record, deadline, &inner.limits);
             let dormant = Dormant { key, version, record };
