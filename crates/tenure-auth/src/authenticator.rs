@@ -110,6 +110,11 @@ impl Authenticator {
         Ok(authenticator)
     }
 
+    /// The same, with a client for issuers that trusts what the operating system trusts.
+    pub fn with_system_trust(settings: AuthSettings) -> Result<Self, AuthSettingsError> {
+        Self::new(settings, reqwest::Client::builder())
+    }
+
     /// Verifies the credentials of a request to this resource. Waits only for an issuer that has to be asked.
     ///
     /// # Cancel safety

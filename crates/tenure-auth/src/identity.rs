@@ -62,6 +62,11 @@ impl Identity {
         &self.principal
     }
 
+    /// The same, shared.
+    pub fn principal_shared(&self) -> Arc<str> {
+        Arc::clone(&self.principal)
+    }
+
     /// What kind of credentials the caller has.
     pub fn kind(&self) -> CredentialKind {
         self.kind
@@ -71,6 +76,11 @@ impl Identity {
     /// and client.
     pub fn client(&self) -> Option<&str> {
         self.client.as_deref()
+    }
+
+    /// The same, shared.
+    pub fn client_shared(&self) -> Option<Arc<str>> {
+        self.client.clone()
     }
 
     /// What the credentials grant.

@@ -28,7 +28,8 @@ impl Algorithm {
     /// Those that are allowed unless an issuer's settings say otherwise.
     pub const DEFAULT: [Self; 5] = [Self::RS256, Self::PS256, Self::ES256, Self::ES384, Self::EdDSA];
 
-    const ALL: [Self; 9] = [
+    /// All that can be allowed.
+    pub const ALL: [Self; 9] = [
         Self::RS256,
         Self::RS384,
         Self::RS512,

@@ -37,6 +37,16 @@ impl ScopeSet {
         self.0.binary_search_by(|held| (**held).cmp(scope)).is_ok()
     }
 
+    /// A set that was shared before.
+    pub fn from_shared(sorted: Arc<[Box<str>]>) -> Self {
+        Self(sorted)
+    }
+
+    /// The scopes, sorted and shared.
+    pub fn shared(&self) -> Arc<[Box<str>]> {
+        Arc::clone(&self.0)
+    }
+
     /// The scopes, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|scope| &**scope)
@@ -150,6 +160,12 @@ impl ScopeRules {
     pub fn all(&self) -> ScopeSet {
         let scopes = self.rules.iter().flat_map(|rule| rule.needed.iter());
         ScopeSet::of(scopes).unwrap_or_default()
+    }
+
+    /// The scopes that can count for this backend.
+    pub fn all_of(&self, backend: &str) -> ScopeSet {
+        let rules = self.rules.iter().filter(|rule| rule.pattern.covers(Some(backend)));
+        ScopeSet::of(rules.flat_map(|rule| rule.needed.iter())).unwrap_or_default()
     }
 
     /// Whether no operation needs a scope.

@@ -40,6 +40,7 @@
 
 pub mod data;
 pub mod bridge;
+pub mod restricted;
 pub mod revisions;
 pub mod merge;
 pub mod routes;

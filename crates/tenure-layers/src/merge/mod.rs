@@ -23,6 +23,7 @@ use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
 
 pub use crate::merge::lists::UNAVAILABLE;
+pub use crate::merge::names::ToolPrefixes;
 
 use crate::merge::link::{Merged, MergedLink};
 use crate::merge::part::{MergePart, MergeShared, PATIENCE};

@@ -64,6 +64,25 @@ pub(super) fn split<'a>(name: &'a str, prefixes: &[&str]) -> (&'a str, &'a str) 
     }
 }
 
+/// The merged servers by the prefixes of their tools, for rules that name a server and its own name of a tool.
+#[derive(Clone, Debug)]
+pub struct ToolPrefixes(Vec<(String, String)>);
+
+impl ToolPrefixes {
+    /// Prefixes with the names of their servers.
+    pub fn new(servers: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self(servers.into_iter().collect())
+    }
+
+    /// The server of a tool, and the tool's name there. A name that had to be shortened stays as it is.
+    pub fn owner(&self, tool: &str) -> (Option<String>, String) {
+        let prefixes: Vec<&str> = self.0.iter().map(|(prefix, _)| prefix.as_str()).collect();
+        let (prefix, name) = split(tool, &prefixes);
+        let server = self.0.iter().find(|(known, _)| known == prefix).map(|(_, server)| server.clone());
+        (server, name.to_owned())
+    }
+}
+
 /// The name of a tool or prompt, and the text of its value; `None` if there is not exactly one.
 pub(super) fn read(object: &[u8]) -> Option<(Cow<'_, str>, &str)> {
     let written = members::find(object, "name").value()?.get();

@@ -1,0 +1,210 @@
+//! Tools that only some callers may use: lists show a caller the tools that it may call, and calls of others are refused.
+//!
+//! In: the scopes of the caller, which the transport has verified. The rules are asked about names as the server says them,
+//! so this layer belongs right in front of the server that the rules name. The transport refuses calls too, earlier and
+//! with a challenge by which a client gets more scopes; what it cannot see is refused here.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tenure_protocol::json::object::{self, Object};
+use tenure_protocol::json::{members, scan};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError, params};
+use tenure_session::Route;
+use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
+use tenure_session::call::Fanout;
+use tenure_session::port::BoxFuture;
+
+/// The scopes of a caller.
+pub type Scopes = Arc<[Box<str>]>;
+
+/// Says which tools a caller may use.
+pub trait ToolRules: Send + Sync + 'static {
+    /// The scopes that a call of this tool needs, if these scopes are not enough.
+    fn missing(&self, scopes: &Scopes, tool: &str) -> Option<Vec<String>>;
+}
+
+/// A server whose tools are restricted.
+#[derive(Clone)]
+pub struct Restricted<S: ?Sized> {
+    rules: Arc<dyn ToolRules>,
+    inner: Arc<S>,
+}
+
+impl<S: ?Sized> Restricted<S> {
+    /// Restricts a server by these rules.
+    pub fn new(inner: Arc<S>, rules: Arc<dyn ToolRules>) -> Self {
+        Self { rules, inner }
+    }
+}
+
+impl<S: ?Sized> fmt::Debug for Restricted<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Restricted")
+    }
+}
+
+impl Backend for Restricted<dyn Backend> {
+    fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
+        let (opening, rules) = (self.inner.open(open), Arc::clone(&self.rules));
+        Box::pin(async move {
+            let Opened { link, result } = opening.await?;
+            Ok(Opened { link: Box::new(RestrictedLink { rules, inner: link }), result })
+        })
+    }
+
+    fn responder(self: Arc<Self>) -> Option<Arc<dyn Responder>> {
+        let inner = Arc::clone(&self.inner).responder()?;
+        Some(Arc::new(Restricted { rules: Arc::clone(&self.rules), inner }))
+    }
+}
+
+struct RestrictedLink {
+    rules: Arc<dyn ToolRules>,
+    inner: Box<dyn Link>,
+}
+
+impl Link for RestrictedLink {
+    fn call(&self, call: Call) -> BoxFuture<Reply> {
+        restricted(&self.rules, call, |call| self.inner.call(call))
+    }
+
+    fn notify(&self, notification: Notification) {
+        self.inner.notify(notification);
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        self.inner.close()
+    }
+
+    fn echoes_cookies(&self) -> bool {
+        self.inner.echoes_cookies()
+    }
+}
+
+impl Responder for Restricted<dyn Responder> {
+    fn respond(&self, call: Call) -> BoxFuture<Reply> {
+        restricted(&self.rules, call, |call| self.inner.respond(call))
+    }
+
+    fn keeps_request_states(&self) -> bool {
+        self.inner.keeps_request_states()
+    }
+
+    fn keeps_tasks(&self, route: &Route) -> bool {
+        self.inner.keeps_tasks(route)
+    }
+
+    fn server_info(&self) -> Option<RawJson> {
+        self.inner.server_info()
+    }
+
+    fn close(&self) -> BoxFuture<()> {
+        self.inner.close()
+    }
+
+    fn begin(&self, fanout: Fanout) {
+        self.inner.begin(fanout);
+    }
+}
+
+fn restricted(
+    rules: &Arc<dyn ToolRules>,
+    call: Call,
+    pass: impl FnOnce(Call) -> BoxFuture<Reply>,
+) -> BoxFuture<Reply> {
+    // Without scopes there was nothing to check, or the request is our own.
+    let Some(scopes) = call.context.caller().scopes.clone() else { return pass(call) };
+    match call.request.method {
+        Method::ToolsCall => match refusal(rules.as_ref(), &scopes, call.request.params.as_ref()) {
+            Some(error) => Box::pin(std::future::ready(Err(error))),
+            None => pass(call),
+        },
+        Method::ToolsList => {
+            let (reply, rules) = (pass(call), Arc::clone(rules));
+            Box::pin(async move { visible(rules.as_ref(), &scopes, &reply.await?) })
+        }
+        _ => pass(call),
+    }
+}
+
+fn refusal(rules: &dyn ToolRules, scopes: &Scopes, request: Option<&RawJson>) -> Option<RpcError> {
+    let Some(tool) = params::tool_name(request) else {
+        return Some(RpcError::of(Reason::InvalidParams, "The call does not name one tool"));
+    };
+    let needed = rules.missing(scopes, &tool)?;
+    let text = format!("tools/call {tool} needs the scope {}", needed.join(" "));
+    Some(tenure_protocol::Error::new(Reason::Forbidden, text).with("requiredScopes", needed).to_rpc())
+}
+
+/// The result of `tools/list` with the tools that the caller may call.
+fn visible(rules: &dyn ToolRules, scopes: &Scopes, result: &RawJson) -> Reply {
+    // A list that can be read in two ways could show one client what another reader did not see.
+    let unreadable = || RpcError::of(Reason::BackendUnavailable, "The server's list of tools cannot be read");
+    let mut list = Object::read(object::text(result)).ok_or_else(unreadable)?;
+    if list.members().filter(|(name, _)| *name == "tools").count() > 1 {
+        return Err(unreadable());
+    }
+    let Some(tools) = list.get("tools") else { return Ok(result.clone()) };
+    let tools = object::elements(tools).ok_or_else(unreadable)?;
+    let count = tools.len();
+    let may_call = |tool: &&str| {
+        let name = members::find(tool.as_bytes(), "name").value();
+        let name = name.and_then(|name| scan::unquoted(name.get()));
+        name.is_some_and(|name| rules.missing(scopes, &name).is_none())
+    };
+    let visible: Vec<&str> = tools.into_iter().filter(may_call).collect();
+    if visible.len() == count {
+        return Ok(result.clone());
+    }
+    list.set("tools", format!("[{}]", visible.join(",")));
+    Ok(RawJson::trusted(list.write().into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Named;
+
+    impl ToolRules for Named {
+        fn missing(&self, scopes: &Scopes, tool: &str) -> Option<Vec<String>> {
+            let needed = tool.split_once('_').map_or("", |(scope, _)| scope);
+            let has = needed.is_empty() || scopes.iter().any(|scope| **scope == *needed);
+            (!has).then(|| vec![needed.to_owned()])
+        }
+    }
+
+    fn scopes(names: &[&str]) -> Scopes {
+        names.iter().map(|name| Box::from(*name)).collect()
+    }
+
+    #[test]
+    fn a_list_shows_what_may_be_called_and_keeps_the_rest_as_it_was() {
+        let list = r#"{"nextCursor":"x","tools":[{"name":"read_file","n":1e2}, {"name":"write_file"},{"name":"echo"}],"_meta":{}}"#;
+        let list = RawJson::trusted(list);
+        let seen = |names: &[&str]| object::text(&visible(&Named, &scopes(names), &list).unwrap()).to_owned();
+        assert_eq!(seen(&["read", "write"]), object::text(&list));
+        let expected =
+            r#"{"nextCursor":"x","tools":[{"name":"read_file","n":1e2},{"name":"echo"}],"_meta":{}}"#;
+        assert_eq!(seen(&["read"]), expected);
+    }
+
+    #[test]
+    fn a_list_that_can_be_read_in_two_ways_is_refused_and_a_tool_without_one_name_is_not_shown() {
+        let twice = RawJson::trusted(r#"{"tools":[{"name":"write_a"}],"tools":[]}"#);
+        assert!(visible(&Named, &scopes(&[]), &twice).is_err());
+        let odd = RawJson::trusted(r#"{"tools":[{"name":"echo","name":"write_a"},{"title":"x"}]}"#);
+        assert_eq!(object::text(&visible(&Named, &scopes(&[]), &odd).unwrap()), r#"{"tools":[]}"#);
+    }
+
+    #[test]
+    fn a_call_is_refused_with_all_that_it_needs() {
+        let call = |text: &str| refusal(&Named, &scopes(&["read"]), Some(&RawJson::trusted(text.to_owned())));
+        assert!(call(r#"{"name":"read_file"}"#).is_none());
+        let error = call(r#"{"name":"write_file"}"#).unwrap();
+        assert_eq!(error.code(), -31003);
+        assert!(call(r#"{"name":"read_file","name":"write_file"}"#).is_some(), "two names");
+        assert!(call("{}").is_some());
+    }
+}
