@@ -140,6 +140,14 @@ reasons! {
     OriginNotAllowed = "origin_not_allowed", -32600;
     /// A `Host` that is not on the list.
     HostNotAllowed = "host_not_allowed", -32600;
+    /// No credentials, or credentials that are not good.
+    Unauthorized = "unauthorized", -31001;
+    /// Credentials that cannot be read, or more than one.
+    MalformedCredentials = "malformed_credentials", -31001;
+    /// Credentials that cannot be checked at present.
+    AuthUnavailable = "auth_unavailable", -31001;
+    /// Credentials whose scopes do not allow the operation.
+    Forbidden = "forbidden", -31003;
     /// The process ended, or is ending, before the answer came.
     Interrupted = "interrupted", -31010;
     /// The server behind the gateway cannot be reached, or closed the connection.
@@ -247,6 +255,7 @@ impl Error {
             | Reason::BackendUnavailable
             | Reason::TimedOut
             | Reason::Draining
+            | Reason::AuthUnavailable
             | Reason::StoreUnavailable => Kind::Unavailable,
             Reason::Internal | Reason::EventTooLarge => Kind::Bug,
             _ => Kind::Invalid,

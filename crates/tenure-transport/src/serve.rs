@@ -175,6 +175,9 @@ impl HttpServer {
                     let (http, router, told) = (Arc::clone(&http), router.clone(), stages.clone());
                     let connection = async move {
                         let stream = accept.await.map_err(|_| "the TLS handshake took too long")??;
+                        let (remote, admission) = caller;
+                        let certificate = tls::client_certificate(&stream);
+                        let caller = (Remote { certificate, ..remote }, admission);
                         connection::serve(&http, &router, stream, &Bytes::new(), caller, &told).await
                     };
                     spawn(&connections, connection, kill, address, stages, admission);

@@ -4,10 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tenure_auth::ClientCertificate;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::Accept;
+use tokio_rustls::server::TlsStream;
 
 use crate::stall::Stall;
 
@@ -23,6 +26,9 @@ pub enum TlsError {
     /// The key file cannot be used.
     #[error("cannot read a private key from `{0}`")]
     Key(String, #[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The file with the authorities of client certificates cannot be used.
+    #[error("cannot read authorities of client certificates from `{0}`")]
+    Authorities(String, #[source] Box<dyn std::error::Error + Send + Sync>),
     /// The two do not fit together.
     #[error("the certificate and the key do not fit together")]
     Mismatch(#[source] rustls::Error),
@@ -36,24 +42,55 @@ fn cause(error: pem::Error) -> Box<dyn std::error::Error + Send + Sync> {
     }
 }
 
-/// Reads a certificate chain and its key.
+/// Reads a certificate chain and its key, and the authorities that may issue certificates of clients. With authorities, a
+/// client may present a certificate, and one of another authority ends the handshake.
 ///
 /// # Errors
-/// When a file is missing or not PEM, or the two do not belong together.
-pub fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
+/// When a file is missing or not PEM, or certificate and key do not belong together.
+pub fn acceptor(certificate: &Path, key: &Path, authorities: Option<&Path>) -> Result<TlsAcceptor, TlsError> {
     let name = |path: &Path| path.display().to_string();
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .and_then(|chain| if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) })
-        .map_err(|error| TlsError::Certificate(name(certificate), cause(error)))?;
+    let chain =
+        certificates(certificate).map_err(|error| TlsError::Certificate(name(certificate), cause(error)))?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Key(name(key), cause(error)))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = match authorities {
+        None => WebPkiClientVerifier::no_client_auth(),
+        Some(path) => {
+            client_verifier(path, &provider).map_err(|error| TlsError::Authorities(name(path), error))?
+        }
+    };
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .and_then(|builder| builder.with_client_cert_verifier(verifier).with_single_cert(chain, key))
         .map_err(TlsError::Mismatch)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// All certificates of a PEM file.
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    let chain = CertificateDer::pem_file_iter(file)?.collect::<Result<Vec<_>, _>>()?;
+    if chain.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(chain) }
+}
+
+/// Checks the certificate of a client that has one. Whether a client needs one is decided by its credentials, since health
+/// checks and clients with tokens have none.
+fn client_verifier(
+    file: &Path,
+    provider: &Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut roots = rustls::RootCertStore::empty();
+    for authority in certificates(file).map_err(cause)? {
+        roots.add(authority)?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    Ok(builder.allow_unauthenticated().build()?)
+}
+
+/// The certificate that the client of a connection has proven to own.
+pub(crate) fn client_certificate<S>(stream: &TlsStream<S>) -> Option<Arc<ClientCertificate>> {
+    let chain = stream.get_ref().1.peer_certificates()?;
+    chain.first().map(|certificate| Arc::new(ClientCertificate::from_der(certificate)))
 }
 
 /// Does the TLS handshake on a connection whose client may read nothing for `stall`.

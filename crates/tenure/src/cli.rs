@@ -8,6 +8,7 @@ mod signals;
 // Operators: sessions and stores.
 mod sessions;
 mod calls;
+mod keys;
 mod usage;
 mod store;
 mod report;
@@ -160,6 +161,9 @@ enum Command {
         tenure usage\n  \
         tenure usage --json | jq 'select(.used * 2 > .total)'")]
     Usage(usage::UsageArgs),
+    /// Make, list and revoke keys for clients.
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::StoresCommand),
@@ -433,6 +437,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sessions(command) => sessions::run(command)?,
         Command::Calls(args) => calls::run(&args)?,
         Command::Usage(args) => usage::run(&args)?,
+        Command::Keys(command) => keys::run(command)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;

@@ -8,13 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
+use tenure_auth::ClientCertificate;
 use tenure_protocol::{Eras, Error, Reason};
 use tenure_session::budget::{Budget, Peer, Resource, Share, Taken};
 use tenure_session::call::{Caller, Collect};
 use tenure_session::exchange::Exchanges;
-use tenure_session::{Principal, Reader, Session, SessionId, Sessions};
+use tenure_session::{Reader, Session, SessionId, Sessions};
 use tokio_util::task::TaskTracker;
 
+use super::access::{EndpointAuth, Sender};
 use super::answer::AnswerFormat;
 use super::body::Body;
 use super::cors::{self, BrowserPage};
@@ -24,6 +26,7 @@ use super::headers;
 use super::leniencies::Leniencies;
 use super::refused::Refused;
 use super::reject::{reject, reject_method};
+use super::sse::Wording;
 
 /// What the endpoint allows.
 #[derive(Clone, Debug)]
@@ -70,6 +73,8 @@ pub(super) struct EndpointState {
     pub(super) sessions: Sessions,
     pub(super) exchanges: Option<Exchanges>,
     pub(super) rules: Rules,
+    /// Who may use it; anybody, if it is `None`.
+    auth: Option<EndpointAuth>,
     refused: Refused,
     /// Tasks that read streams for clients. Each ends with the connection of its client.
     pub(super) tasks: TaskTracker,
@@ -84,18 +89,20 @@ pub struct Remote {
     pub scheme: &'static str,
     /// How much it may make the server hold, if its connection has looked that up already.
     pub(crate) share: Option<Share>,
+    /// The certificate that it proved to own.
+    pub certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Remote {
     /// A client at this address that speaks `http` or `https`.
     pub fn new(address: SocketAddr, scheme: &'static str) -> Self {
-        Self { address, scheme, share: None }
+        Self { address, scheme, share: None, certificate: None }
     }
 }
 
 /// The sender of a request, and the memory that the request takes.
 pub(super) struct Asker<'a> {
-    pub(super) remote: Option<&'a Remote>,
+    pub(super) sender: &'a Sender<'a>,
     /// The memory of its body.
     pub(super) held: Arc<Taken>,
 }
@@ -107,6 +114,21 @@ impl Endpoint {
             sessions,
             exchanges: None,
             rules,
+            auth: None,
+            refused: Refused::default(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Serves only senders with good credentials.
+    #[must_use]
+    pub fn with_auth(self, auth: EndpointAuth) -> Self {
+        let EndpointState { sessions, exchanges, rules, .. } = &*self.0;
+        Self(Arc::new(EndpointState {
+            sessions: sessions.clone(),
+            exchanges: exchanges.clone(),
+            rules: rules.clone(),
+            auth: Some(auth),
             refused: Refused::default(),
             tasks: TaskTracker::new(),
         }))
@@ -115,11 +137,12 @@ impl Endpoint {
     /// Serves requests without a session too.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
-        let (sessions, rules) = (self.0.sessions.clone(), self.0.rules.clone());
+        let EndpointState { sessions, rules, auth, .. } = &*self.0;
         Self(Arc::new(EndpointState {
-            sessions,
+            sessions: sessions.clone(),
             exchanges: Some(exchanges),
-            rules,
+            rules: rules.clone(),
+            auth: auth.clone(),
             refused: Refused::default(),
             tasks: TaskTracker::new(),
         }))
@@ -144,13 +167,18 @@ impl Endpoint {
             ControlFlow::Continue(page) => page,
             ControlFlow::Break(response) => return response,
         };
+        let sender = match self.identify(&parts, remote).await {
+            Ok(sender) => sender,
+            Err(refusal) => return cors::readable(*refusal, page),
+        };
         let response = match parts.method {
-            Method::POST => self.post(&parts, body, remote, AnswerFormat::Streamable).await,
-            Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, remote)).await => response,
+            Method::POST => self.post(&parts, body, &sender, AnswerFormat::Streamable).await,
+            Method::GET if let Err(refusal) = self.check_base_scopes(&sender) => *refusal,
+            Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, &sender)).await => response,
             _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
             // Boxed, so that the future of the frequent POST has no room for the rare methods.
-            Method::GET => Box::pin(self.get(&parts, remote)).await,
-            Method::DELETE => Box::pin(self.delete(&parts)).await,
+            Method::GET => Box::pin(self.get(&parts, &sender)).await,
+            Method::DELETE => Box::pin(self.delete(&parts, &sender)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
         };
         cors::readable(response, page)
@@ -158,6 +186,11 @@ impl Endpoint {
 
     pub(super) fn rules(&self) -> &Rules {
         &self.0.rules
+    }
+
+    /// Who may use it; anybody, if it is `None`.
+    pub(super) fn auth(&self) -> Option<&EndpointAuth> {
+        self.0.auth.as_ref()
     }
 
     /// Checks Host and Origin; every path of the endpoint does so first. Breaks with the response for a request that
@@ -210,20 +243,20 @@ impl Endpoint {
     pub(super) async fn session(
         &self,
         parts: &http::request::Parts,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Result<Arc<Session>, Error> {
-        let share = || Some(self.share(remote));
+        let share = || Some(self.share(sender.remote));
         let found = match session_id(parts) {
-            Ok(id) => self.0.sessions.find_within(share, &id, &self.principal(parts)).await,
+            Ok(id) => self.0.sessions.find_within(share, &id, &sender.principal).await,
             Err(error) => Err(error),
         };
-        found.map_err(|error| self.0.rules.leniencies.not_found(error, &parts.headers))
-    }
-
-    /// The principal of a request. Until authentication checks credentials, every principal is anonymous.
-    #[expect(clippy::unused_self, reason = "credentials will be checked by the endpoint's rules")]
-    pub(super) fn principal(&self, _parts: &http::request::Parts) -> Principal {
-        Principal::ANONYMOUS
+        match found {
+            Ok(session) => {
+                sender.uses(&session);
+                Ok(session)
+            }
+            Err(error) => Err(self.0.rules.leniencies.not_found(error, &parts.headers)),
+        }
     }
 
     /// How much the sender of a request may make the server hold.
@@ -236,17 +269,19 @@ impl Endpoint {
     }
 
     /// The caller of a request without a body.
-    pub(super) fn bodiless(&self, parts: &http::request::Parts, remote: Option<&Remote>) -> Caller {
-        let held = Arc::new(self.share(remote).take_anyway(Resource::Memory, 0));
-        self.caller(parts, &Asker { remote, held })
+    pub(super) fn bodiless(&self, parts: &http::request::Parts, sender: &Sender<'_>) -> Caller {
+        let held = Arc::new(self.share(sender.remote).take_anyway(Resource::Memory, 0));
+        self.caller(parts, &Asker { sender, held })
     }
 
     pub(super) fn caller(&self, parts: &http::request::Parts, asker: &Asker<'_>) -> Caller {
         let traceparent = parts.headers.get(headers::TRACEPARENT);
+        let sender = asker.sender;
         Caller {
-            transport: asker.remote.map_or("http", |remote| remote.scheme),
-            remote: asker.remote.map(|remote| remote.address),
-            principal: self.principal(parts),
+            transport: sender.remote.map_or("http", |remote| remote.scheme),
+            remote: sender.remote.map(|remote| remote.address),
+            principal: sender.principal.clone(),
+            scopes: sender.scopes(),
             traceparent: traceparent.and_then(|value| value.to_str().ok()).map(Box::from),
             collect: Collect::Resumes,
             held: Some(Arc::clone(&asker.held)),
@@ -269,11 +304,22 @@ impl Endpoint {
         }
     }
 
-    /// A response that streams events.
+    /// A response that streams the events of a request.
     pub(super) fn stream(&self, reader: Reader) -> Response<Body> {
-        let rules = &self.0.rules;
-        let events = SessionEvents { reader, wording: rules.leniencies.wording() };
-        event_stream(Body::events(events, rules.keep_alive))
+        self.stream_events(SessionEvents::new(reader, self.0.rules.leniencies.wording()))
+    }
+
+    /// A response that streams events as long as the credentials of the session's owner are good.
+    pub(super) fn stream_while_usable(&self, reader: Reader, wording: Wording) -> Response<Body> {
+        let events = SessionEvents::new(reader, wording);
+        self.stream_events(match &self.0.auth {
+            Some(auth) => events.while_usable(auth.expiry.clone()),
+            None => events,
+        })
+    }
+
+    fn stream_events(&self, events: SessionEvents) -> Response<Body> {
+        event_stream(Body::events(events, self.0.rules.keep_alive))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::fmt::Debug;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tenure_session::exchange::{Flow, FlowItem};
 use tenure_session::session::Item;
 use tokio::time::{Instant, Sleep};
 
+use super::access::{self, StreamExpiry};
 use super::sse::{self, Wording};
 
 /// The most bytes that are put into one frame before the client has taken the last one.
@@ -80,13 +82,65 @@ impl<S: EventSource + ?Sized> EventBody<S> {
 pub(super) struct SessionEvents {
     pub(super) reader: Reader,
     pub(super) wording: Wording,
+    /// Ends the stream when the owner's credentials have expired; see [`SessionEvents::while_usable`].
+    pub(super) expiry: Expiry,
+}
+
+/// When a stream ends because of its owner's credentials.
+pub(super) enum Expiry {
+    /// It does not: the stream belongs to a request that was allowed.
+    Never,
+    /// It has.
+    Over,
+    /// When this is ready.
+    At(Pin<Box<dyn Future<Output = ()> + Send>>),
+}
+
+impl std::fmt::Debug for Expiry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Expiry")
+    }
+}
+
+impl SessionEvents {
+    pub(super) fn new(reader: Reader, wording: Wording) -> Self {
+        Self { reader, wording, expiry: Expiry::Never }
+    }
+
+    /// Ends the stream when the credentials of the session's owner have expired. The client is told to come back.
+    pub(super) fn while_usable(self, expiry: StreamExpiry) -> Self {
+        let session = Arc::clone(self.reader.session());
+        let expired = async move { access::expired(session.usable_until(), &expiry).await };
+        Self { expiry: Expiry::At(Box::pin(expired)), ..self }
+    }
+
+    fn is_expired(&mut self, cx: &mut Context<'_>) -> bool {
+        match &mut self.expiry {
+            Expiry::Never => false,
+            Expiry::Over => true,
+            Expiry::At(expired) => expired.as_mut().poll(cx).is_ready(),
+        }
+    }
 }
 
 impl EventSource for SessionEvents {
     fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>> {
+        if matches!(self.expiry, Expiry::Over) {
+            return Poll::Ready(None);
+        }
         let retry = self.reader.retry();
-        let item = ready!(self.reader.poll_next(cx));
-        Poll::Ready(item.map(|item| sse::write_worded(&item, retry, self.wording, out)))
+        match self.reader.poll_next(cx) {
+            Poll::Ready(item) => {
+                Poll::Ready(item.map(|item| sse::write_worded(&item, retry, self.wording, out)))
+            }
+            // Asked only while the stream is quiet: an event that is ready was meant for the owner of good credentials.
+            Poll::Pending if self.is_expired(cx) => {
+                self.expiry = Expiry::Over;
+                sse::write_close(retry, out);
+                Poll::Ready(Some(()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 

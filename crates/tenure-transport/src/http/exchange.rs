@@ -6,8 +6,9 @@ use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
 use tenure_protocol::{Eras, Request};
 use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
+use super::access::Sender;
 use super::body::Body;
-use super::endpoint::{Asker, Endpoint, Remote, event_stream};
+use super::endpoint::{Asker, Endpoint, event_stream};
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
 use crate::era_choice::is_modern;
@@ -59,17 +60,17 @@ impl Endpoint {
     ///
     /// # Cancel safety
     /// Dropping it withdraws the request.
-    pub(super) async fn resume_call(&self, parts: &Parts, remote: Option<&Remote>) -> Option<Response<Body>> {
+    pub(super) async fn resume_call(&self, parts: &Parts, sender: &Sender<'_>) -> Option<Response<Body>> {
         let exchanges = self.0.exchanges.as_ref()?;
         // Checked first, because a resume takes the call away from its old connection.
         let event_id =
             parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
-        let resumed = exchanges.resume(event_id.as_bytes(), self.bodiless(parts, remote)).await?;
+        let resumed = exchanges.resume(event_id.as_bytes(), self.bodiless(parts, sender)).await?;
         let response = match resumed {
             Ok(flow) => self.flow(flow),
             Err(error) => reject_exchange(&error, None),
         };
-        Some(self.at_pace(parts.version, response, &self.share(remote)))
+        Some(self.at_pace(parts.version, response, &self.share(sender.remote)))
     }
 
     fn flow(&self, flow: Flow) -> Response<Body> {

@@ -1,7 +1,7 @@
 //! Streamable HTTP of both eras at one path, and the doors for older clients beside it.
 //!
-//! A request passes `guard` (checks Host and Origin; `cors` answers browsers that ask for their pages) and `headers`
-//! (parses the headers), then `post`, `get` or `delete`; `exchange` continues a POST of the modern era. Only `reject`
+//! A request passes `guard` (checks Host and Origin; `cors` answers browsers that ask for their pages), `access` (verifies
+//! credentials) and `headers` (parses the headers), then `post`, `get` or `delete`; `exchange` continues a POST of the modern era. Only `reject`
 //! turns a refusal into a response. `answer` gives the answer to a POST its format, `sse` and `event_body` write streams, and
 //! `http2_pacing` limits how far the server runs ahead of an HTTP/2 client. `doors` serves the paths beside `/mcp`.
 //! `leniencies` and `unnamed` make exceptions for clients of earlier designs.
@@ -10,6 +10,7 @@ mod service;
 mod router;
 mod endpoint;
 mod guard;
+mod access;
 mod cors;
 mod refused;
 mod headers;
@@ -29,6 +30,7 @@ mod doors;
 mod leniencies;
 mod unnamed;
 
+pub use access::{EndpointAuth, StreamExpiry, ToolOwner};
 pub use body::Body;
 pub use doors::Doors;
 pub(crate) use doors::{Doorkeeper, SharedPermit};

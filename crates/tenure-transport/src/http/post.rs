@@ -11,9 +11,10 @@ use tenure_session::Session;
 use tenure_session::budget::{Share, Taken};
 use tenure_session::call::Caller;
 
+use super::access::{Answers, Sender};
 use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
-use super::endpoint::{Asker, Endpoint, Remote, with_session};
+use super::endpoint::{Asker, Endpoint, with_session};
 use super::receive::{receive, too_large};
 use super::reject::{empty, malformed, reject, reject_new};
 use super::{headers, unnamed};
@@ -24,7 +25,7 @@ impl Endpoint {
         &self,
         parts: &Parts,
         body: B,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
         format: AnswerFormat,
     ) -> Response<Body>
     where
@@ -34,11 +35,11 @@ impl Endpoint {
         if let Err(error) = headers::check_content_type(&parts.headers) {
             return reject(&error, None);
         }
-        let (body, held) = match self.read(parts, body, self.share(remote)).await {
+        let (body, held) = match self.read(parts, body, self.share(sender.remote)).await {
             Ok(read) => read,
             Err(error) => return reject(&error, None),
         };
-        let asker = Asker { remote, held: Arc::new(held) };
+        let asker = Asker { sender, held: Arc::new(held) };
         let response = match Incoming::parse(&body) {
             Err(_) | Ok(Incoming::Batch(_))
                 if let Err(error) =
@@ -83,7 +84,15 @@ impl Endpoint {
             // The doors serve only clients that are older than the modern era.
             AnswerFormat::Json | AnswerFormat::Done => Eras::Legacy,
         };
-        match (era_choice::choose(eras, &message, header), message) {
+        let era = era_choice::choose(eras, &message, header);
+        let answers = match era {
+            EraChoice::Exchange => Answers::Exchange,
+            EraChoice::Session | EraChoice::NotServed(_) => Answers::Session,
+        };
+        if let Err(refusal) = self.check_scopes(asker.sender, &message, answers) {
+            return Ok(*refusal);
+        }
+        match (era, message) {
             (EraChoice::Exchange, Message::Request(request)) if let Some(exchanges) = &self.0.exchanges => {
                 Ok(Box::pin(self.exchange(exchanges, parts, request, asker)).await)
             }
@@ -121,7 +130,7 @@ impl Endpoint {
                 if is_first {
                     return Box::pin(self.initialize(parts, request, asker, format)).await;
                 }
-                let session = match self.session_for(parts, header, asker.remote).await {
+                let session = match self.session_for(parts, header, asker.sender).await {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
@@ -138,7 +147,7 @@ impl Endpoint {
                 Ok(named(response, parts))
             }
             Message::Notification(notification) => {
-                let session = self.session_for(parts, header, asker.remote).await?;
+                let session = self.session_for(parts, header, asker.sender).await?;
                 session.touch();
                 let initialized = notification.method == Method::Initialized;
                 if let Err(error) = session.notification(notification) {
@@ -151,7 +160,7 @@ impl Endpoint {
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Response(response) => {
-                self.session_for(parts, header, asker.remote).await?.response(response)?;
+                self.session_for(parts, header, asker.sender).await?.response(response)?;
                 Ok(empty(StatusCode::ACCEPTED))
             }
         }
@@ -172,14 +181,17 @@ impl Endpoint {
             _ => request,
         };
         let created =
-            match self.0.sessions.create_within(asker.held.share(), request, &self.principal(parts)).await {
+            match self.0.sessions.create_within(asker.held.share(), request, &asker.sender.principal).await {
                 // No session exists that the status could end, and another server may have room for the client.
                 Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
                 created => created?,
             };
         let response = format.respond(created.answer);
         Ok(match created.session {
-            Some(session) => with_session(response, &session),
+            Some(session) => {
+                asker.sender.uses(&session);
+                with_session(response, &session)
+            }
             None => response,
         })
     }
@@ -200,7 +212,7 @@ impl Endpoint {
         if !has_batches || matches!(batch, Err(BatchFault::Modern)) {
             return Err(modern_batch());
         }
-        let session = match self.session_for(parts, header, asker.remote).await {
+        let session = match self.session_for(parts, header, asker.sender).await {
             Ok(session) => session,
             Err(error) if error.reason() == Reason::SessionRequired => return Err(no_batch()),
             Err(error) => return Err(error),
@@ -216,6 +228,11 @@ impl Endpoint {
             }
             Err(BatchFault::Malformed(fault)) => return Ok(malformed(&fault)),
         };
+        for message in &messages {
+            if let Err(refusal) = self.check_scopes(asker.sender, message, Answers::Session) {
+                return Ok(*refusal);
+            }
+        }
         let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
         let answer = match session.batch(messages, &caller) {
             Ok(answer) => answer,
@@ -236,10 +253,10 @@ impl Endpoint {
         &self,
         parts: &Parts,
         header: Option<&str>,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Result<Arc<Session>, Error> {
         revision::check_header(header)?;
-        let session = self.session(parts, remote).await?;
+        let session = self.session(parts, sender).await?;
         if header.is_none() {
             session.note_unversioned();
         }

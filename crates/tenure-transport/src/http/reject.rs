@@ -70,6 +70,7 @@ pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response
     let status = match error.reason() {
         Reason::InvalidMeta => StatusCode::BAD_REQUEST,
         Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Reason::Forbidden => StatusCode::FORBIDDEN,
         Reason::TooManyRequests | Reason::TooManySubscriptions => StatusCode::TOO_MANY_REQUESTS,
         Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         reason => modern_status(Some(reason.code().into())),
@@ -118,8 +119,10 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::MissingCapability
         | Reason::VersionNotServed
         | Reason::SessionRequired
+        | Reason::MalformedCredentials
         | Reason::UnknownEventId
         | Reason::StreamForgotten => StatusCode::BAD_REQUEST,
+        Reason::Unauthorized => StatusCode::UNAUTHORIZED,
         Reason::SessionNotFound
         | Reason::SessionExpired
         | Reason::SessionDeleted
@@ -129,16 +132,18 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::TooManyStreams
         | Reason::TooMuchHeld
         | Reason::SlowReader => StatusCode::TOO_MANY_REQUESTS,
-        Reason::TooManySessions | Reason::TooManyProcesses | Reason::Draining | Reason::StoreUnavailable => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Reason::TooManySessions
+        | Reason::TooManyProcesses
+        | Reason::Draining
+        | Reason::StoreUnavailable
+        | Reason::AuthUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         Reason::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Reason::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
         Reason::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Reason::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
         Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         Reason::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        Reason::OriginNotAllowed | Reason::HostNotAllowed => StatusCode::FORBIDDEN,
+        Reason::OriginNotAllowed | Reason::HostNotAllowed | Reason::Forbidden => StatusCode::FORBIDDEN,
         // Errors about a request inside a working session are answers, not failures of HTTP: a 404 would
         // make clients give up their session, and some SDKs give up on any other 4xx as well.
         _ => StatusCode::OK,

@@ -7,18 +7,25 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue,
+};
 use http::{Method, Request, Response, StatusCode};
 use tenure_session::budget::{Peer, Share};
 use tenure_session::port::store::{Grade, Trouble};
 use tenure_session::supervise::LoopState;
 
+use super::access::EndpointAuth;
 use super::body::Body;
 use super::cors;
 use super::doors::{Doorkeeper, Doors};
 use super::endpoint::{Endpoint, Remote};
 use super::guard;
-use super::reject::reject;
+use super::reject::{empty, reject};
+
+/// Where clients look for the metadata of a server with one endpoint.
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// Everything the server answers; a `tower` service. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,18 +34,34 @@ pub struct Router {
     /// The endpoints at `/mcp/NAME`, by name.
     named: Arc<HashMap<String, Endpoint>>,
     pub(crate) doors: Doorkeeper,
+    /// The metadata of all endpoints as protected resources, by path.
+    metadata: Arc<HashMap<String, Bytes>>,
 }
 
 impl Router {
     /// Serves this endpoint at `/mcp`, with `/healthz` and `/readyz` beside it.
     pub fn new(mcp: Endpoint) -> Self {
-        Self { mcp, named: Arc::default(), doors: Doorkeeper::default() }
+        let router =
+            Self { mcp, named: Arc::default(), doors: Doorkeeper::default(), metadata: Arc::default() };
+        router.with_metadata()
     }
 
     /// Serves these endpoints at `/mcp/NAME` too.
     #[must_use]
     pub fn with_named(self, named: impl IntoIterator<Item = (String, Endpoint)>) -> Self {
-        Self { named: Arc::new(named.into_iter().collect()), ..self }
+        Self { named: Arc::new(named.into_iter().collect()), ..self }.with_metadata()
+    }
+
+    /// Collects the metadata of the endpoints that tokens can be got for. That of `/mcp` is also at the root, where some
+    /// clients look first.
+    fn with_metadata(self) -> Self {
+        let of = |endpoint: &Endpoint| endpoint.auth().and_then(EndpointAuth::metadata);
+        let mut found: HashMap<_, _> = self.named.values().filter_map(of).collect();
+        if let Some((path, text)) = of(&self.mcp) {
+            found.insert(WELL_KNOWN.to_owned(), text.clone());
+            found.insert(path, text);
+        }
+        Self { metadata: Arc::new(found), ..self }
     }
 
     /// Opens doors beside it, for clients that do not speak Streamable HTTP.
@@ -102,6 +125,9 @@ impl Router {
             && let Err(error) = guard::check_one_host(request.version(), request.headers())
         {
             return reject(&error, None);
+        }
+        if let Some(text) = self.metadata.get(path) {
+            return metadata(method, text);
         }
         // A page that asks for a wrong path has to be able to read that nothing is there.
         let page = self.mcp.page(request.headers()).unwrap_or_default();
@@ -177,4 +203,31 @@ impl Router {
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         response
     }
+}
+
+/// The metadata of a protected resource. Any page may read it: it tells how to log in.
+fn metadata(method: &Method, text: &Bytes) -> Response<Body> {
+    let mut response = match *method {
+        Method::GET | Method::HEAD => {
+            let mut response = Response::new(Body::full(text.clone()));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("max-age=300"));
+            response
+        }
+        Method::OPTIONS => {
+            let mut response = empty(StatusCode::NO_CONTENT);
+            let headers = response.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, HEAD"));
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*"));
+            headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("7200"));
+            response
+        }
+        _ => {
+            let mut response = empty(StatusCode::METHOD_NOT_ALLOWED);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"));
+            response
+        }
+    };
+    response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    response
 }

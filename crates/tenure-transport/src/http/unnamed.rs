@@ -14,10 +14,10 @@ use tenure_session::Session;
 use tenure_session::budget::Share;
 use tenure_session::call::Caller;
 
+use super::access::Sender;
 use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
-use super::endpoint::{Asker, Endpoint, Remote, event_stream, with_session};
-use super::event_body::SessionEvents;
+use super::endpoint::{Asker, Endpoint, event_stream, with_session};
 use super::headers::{self, RequiredAccept, SessionHeader};
 use super::leniencies::named_event;
 use super::reject::reject;
@@ -35,7 +35,7 @@ impl Endpoint {
         asker: &Asker<'_>,
         format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
-        let session = self.mint(parts, asker.held.share()).await?;
+        let session = self.mint(parts, asker.sender, asker.held.share()).await?;
         let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
         let id = request.id.clone();
         if format == AnswerFormat::Streamable {
@@ -46,7 +46,7 @@ impl Endpoint {
             return Ok(with_session(response, &session));
         }
         let endpoint = self.clone();
-        let principal = self.principal(parts);
+        let principal = asker.sender.principal.clone();
         // Runs as its own task, so that the session ends even if the client hangs up.
         let work = self.0.tasks.spawn(async move {
             let answered = match session.request(request, caller).await {
@@ -68,41 +68,41 @@ impl Endpoint {
     }
 
     /// GET `/mcp/sse`: the stream of the session that the header or `Last-Event-ID` names, or of a new session.
-    pub(super) async fn get_unnamed(&self, parts: &Parts, remote: Option<&Remote>) -> Response<Body> {
+    pub(super) async fn get_unnamed(&self, parts: &Parts, sender: &Sender<'_>) -> Response<Body> {
         if !self.rules().leniencies.mint || !matches!(headers::session(&parts.headers), SessionHeader::None) {
-            return self.get(parts, remote).await;
+            return self.get(parts, sender).await;
         }
-        match self.listen_unnamed(parts, remote).await {
-            Ok(response) => self.at_pace(parts.version, response, &self.share(remote)),
+        match self.listen_unnamed(parts, sender).await {
+            Ok(response) => self.at_pace(parts.version, response, &self.share(sender.remote)),
             Err(error) => reject(&error, None),
         }
     }
 
-    async fn listen_unnamed(&self, parts: &Parts, remote: Option<&Remote>) -> Result<Response<Body>, Error> {
+    async fn listen_unnamed(&self, parts: &Parts, sender: &Sender<'_>) -> Result<Response<Body>, Error> {
         let leniencies = self.rules().leniencies;
         leniencies.check_accept(&parts.headers, RequiredAccept::Events)?;
         let last = parts.headers.get(headers::LAST_EVENT_ID);
         let named = last.and_then(|last| named_event(last.to_str().ok()?));
         let session = match named {
             Some((id, _)) => {
-                let share = || Some(self.share(remote));
-                self.0.sessions.find_within(share, &id, &self.principal(parts)).await?
+                let share = || Some(self.share(sender.remote));
+                self.0.sessions.find_within(share, &id, &sender.principal).await?
             }
-            None => self.mint(parts, self.share(remote)).await?,
+            None => self.mint(parts, sender, self.share(sender.remote)).await?,
         };
+        sender.uses(&session);
         let last = last.map(|last| leniencies.event_id(last.as_bytes(), session.event_names()));
         let reader = session.listen(last.as_deref()).await?;
         let wording = Wording { ids: Ids::Named(*session.id()), ..leniencies.wording() };
-        let events = SessionEvents { reader, wording };
-        Ok(with_session(event_stream(Body::events(events, self.rules().keep_alive)), &session))
+        Ok(with_session(self.stream_while_usable(reader, wording), &session))
     }
 
     /// Opens a session for a client that did not ask for one.
-    async fn mint(&self, parts: &Parts, share: Share) -> Result<Arc<Session>, Error> {
+    async fn mint(&self, parts: &Parts, sender: &Sender<'_>, share: Share) -> Result<Arc<Session>, Error> {
         let header = headers::protocol_version(&parts.headers);
         revision::check_header(header)?;
         let request = greeting(header)?;
-        let created = self.0.sessions.create_within(share, request, &self.principal(parts)).await?;
+        let created = self.0.sessions.create_within(share, request, &sender.principal).await?;
         let session = created.session.ok_or_else(|| {
             Error::new(Reason::BackendUnavailable, "The server behind refused to open a session")
         })?;

@@ -7,7 +7,7 @@ use super::effective::{Behind, ChildConfig, UpstreamConfig};
 use super::error::Problem;
 use super::keys::{ConfigKey, Draft, KEYS};
 use super::lookup::similar;
-use super::sources::{SettingEntry, ValueOrigin};
+use super::sources::{SettingEntry, SettingTable, ValueOrigin};
 use super::value::{SettingValue, quoted};
 
 /// The longest name, so that there is room for the names of tools.
@@ -15,14 +15,6 @@ const MAX_NAME: usize = 32;
 
 /// Sections whose keys a table may have.
 const SECTIONS: [&str; 2] = ["child", "upstream"];
-
-/// A `[[backend]]` table as it was written.
-#[derive(Debug)]
-pub(super) struct Table {
-    pub(super) entries: Vec<SettingEntry>,
-    /// Where it begins.
-    pub(super) origin: ValueOrigin,
-}
 
 /// A table that was read: the server, and for `config show` the draft and the keys that the table sets itself.
 #[derive(Debug)]
@@ -33,7 +25,7 @@ pub(super) struct Backend {
 }
 
 /// Reads all tables; the sections are the defaults.
-pub(super) fn read(tables: &[Table], defaults: &Draft, problems: &mut Vec<Problem>) -> Vec<Backend> {
+pub(super) fn read(tables: &[SettingTable], defaults: &Draft, problems: &mut Vec<Problem>) -> Vec<Backend> {
     let mut backends: Vec<Backend> = Vec::new();
     for table in tables {
         match one(table, defaults, &backends) {
@@ -52,7 +44,7 @@ pub(super) fn read(tables: &[Table], defaults: &Draft, problems: &mut Vec<Proble
     backends
 }
 
-fn one(table: &Table, defaults: &Draft, earlier: &[Backend]) -> Result<Backend, Vec<Problem>> {
+fn one(table: &SettingTable, defaults: &Draft, earlier: &[Backend]) -> Result<Backend, Vec<Problem>> {
     let mut draft = Draft::default();
     draft.config.child = ChildConfig { command: Vec::new(), ..defaults.config.child.clone() };
     draft.config.upstream = UpstreamConfig { url: None, ..defaults.config.upstream.clone() };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure_transport::http::AllowedHosts;
 
+use super::auth::AuthMode;
 use super::error::{Problem, Warning};
 use super::layers::Layered;
 use super::sources::ValueOrigin;
@@ -45,6 +46,46 @@ pub(super) fn problems(layered: &Layered) -> Vec<Problem> {
             ),
         });
     }
+    problems.extend(auth_problems(layered));
+    problems
+}
+
+/// Authentication that cannot work, and a server that everybody could reach without any.
+fn auth_problems(layered: &Layered) -> Vec<Problem> {
+    let config = &layered.draft.config;
+    let auth = &config.auth;
+    let mut problems = Vec::new();
+    let mut refuse = |what: String, hint: &str| problems.push(Problem { what, hint: Some(hint.to_owned()) });
+    let is_public = !config.listen.ip().is_loopback();
+    if auth.mode == AuthMode::None && auth.has_credentials() {
+        let what = "`auth` is \"none\", and credentials are configured".to_owned();
+        refuse(what, "remove one of them: with \"none\" nothing is checked");
+    }
+    if is_public && !auth.has_credentials() && auth.mode != AuthMode::None {
+        refuse(
+            format!(
+                "`listen` is {}, so that other machines can connect, and callers need no credentials",
+                config.listen
+            ),
+            "make a key with `tenure keys new NAME --file KEYS` and set `auth.keys_file`, or add an `[[issuer]]`; \
+             write `auth = \"none\"` if a proxy in front of this server checks who is calling",
+        );
+    }
+    if !auth.issuers.is_empty() && auth.public_url.is_none() && (is_public || config.listen.port() == 0) {
+        let what = "there is an `[[issuer]]`, and `auth.public_url` is not set".to_owned();
+        refuse(
+            what,
+            "tokens are issued for a URL: set it to the one that clients use, such as \"https://mcp.example.com\"",
+        );
+    }
+    if auth.certificates && layered.draft.tls_client_ca.is_none() {
+        let what = "`auth.certificates` is true, and `tls.client_ca` is not set".to_owned();
+        refuse(what, "set it to the file with the authorities of your clients' certificates");
+    }
+    if layered.draft.tls_client_ca.is_some() && layered.draft.tls_cert.is_none() {
+        let what = "`tls.client_ca` is set and `tls.cert` is not".to_owned();
+        refuse(what, "clients present certificates over TLS only: set `tls.cert` and `tls.key` too");
+    }
     problems
 }
 
@@ -53,7 +94,10 @@ pub(super) fn warnings(layered: &Layered) -> Vec<Warning> {
     let config = &layered.draft.config;
     let limits = &config.limits;
     let mut warnings = Vec::new();
-    if !config.listen.ip().is_loopback() && matches!(config.rules.hosts, AllowedHosts::Loopback) {
+    if !config.listen.ip().is_loopback()
+        && matches!(config.rules.hosts, AllowedHosts::Loopback)
+        && config.auth.public_url.is_none()
+    {
         warnings.push(format!(
             "`listen` is {}, but only loopback hosts are answered, so remote clients are refused with 403; \
              set `http.allowed_hosts` to the names that clients use, such as [\"mcp.example.com\"]",

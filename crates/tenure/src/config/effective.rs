@@ -14,6 +14,7 @@ use tenure_session::task::TaskLimits;
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
+use super::auth::AuthConfig;
 use super::compat::Compat;
 use super::error::{ConfigError, Warning};
 use super::layers::Layered;
@@ -48,6 +49,8 @@ pub struct Config {
     pub log: LogConfig,
     /// The files for TLS; without them, plain HTTP.
     pub tls: Option<Tls>,
+    /// Who may use the server.
+    pub auth: AuthConfig,
     /// What the endpoint allows.
     pub rules: Rules,
     /// How connections are bounded.
@@ -335,6 +338,8 @@ pub struct Tls {
     pub cert: PathBuf,
     /// The private key of the first certificate.
     pub key: PathBuf,
+    /// The authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
 }
 
 impl Config {
@@ -347,7 +352,8 @@ impl Config {
             let set = child.env.iter().filter_map(|pair| Some(pair.split_once('=')?.1));
             set.chain(upstream.headers.iter().filter_map(|header| Some(header.split_once(':')?.1)))
         });
-        values.filter_map(named).collect()
+        let of_issuers = self.auth.issuers.iter().filter_map(|issuer| issuer.client_secret.as_deref());
+        values.chain(of_issuers).filter_map(named).collect()
     }
 }
 
@@ -366,6 +372,7 @@ impl Default for Config {
             profile: None,
             log: LogConfig::default(),
             tls: None,
+            auth: AuthConfig::default(),
             rules: Rules::default(),
             bounds: Bounds::default(),
             doors: Doors::default(),

@@ -9,12 +9,15 @@ use tenure_layers::bridge::Reuse;
 use tenure_protocol::Eras;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
+use super::auth::AuthMode;
 use super::compat::Compat;
 use super::effective::{Config, DataOffer, LogFormat, Speaks, WriteDurability};
 use super::profile::Profile;
 use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::value::measure::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
-use super::value::place::{Address, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words};
+use super::value::place::{
+    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words,
+};
 use super::value::{Optional, SettingValue, ValueForm, ValueRefusal};
 
 /// Something that can be configured.
@@ -38,6 +41,7 @@ pub(super) struct Draft {
     pub(super) config: Config,
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
+    pub(super) tls_client_ca: Option<PathBuf>,
 }
 
 impl ConfigKey {
@@ -84,6 +88,11 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("", "Where to listen and where to keep sessions."),
     ("log", "What is logged. Logs go to standard error."),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
+    (
+        "auth",
+        "Who may use the server, by credentials. Issuers of tokens are `[[issuer]]` tables. Without credentials the server \
+         listens on loopback alone, unless `auth = \"none\"` is written.",
+    ),
     ("http", "Who may connect, and how much a connection may cost."),
     (
         "doors",
@@ -165,6 +174,29 @@ keys! {
     "tls.cert": Optional<File> => tls_cert;
     /// The PEM file with the private key. Needs `tls.cert` too.
     "tls.key": Optional<File> => tls_key;
+    /// The PEM file with the authorities that may issue certificates of clients. With it, clients may present one.
+    "tls.client_ca": Optional<File> => tls_client_ca;
+
+    /// Whether callers need credentials: `auto` if any kind of them is configured, `none` for callers without any, wherever the
+    /// server listens. `auth = "none"` is short for the latter.
+    "auth.mode": OneOf<AuthMode> => config.auth.mode;
+    /// The URL of this server as clients know it, without the path of an endpoint: tokens are issued for it. Needed with
+    /// issuers, unless the server listens on a fixed port of loopback.
+    "auth.public_url": Optional<BaseUrl> => config.auth.public_url;
+    /// The file with static keys, which `tenure keys` writes. It holds their hashes, and is read again when it changes.
+    "auth.keys_file": Optional<File> => config.auth.keys_file;
+    /// Whether a client certificate alone is an identity. Needs `tls.client_ca`.
+    "auth.certificates": YesNo => config.auth.certificates;
+    /// Whether tokens that are bound to a key of the client are accepted with a proof (DPoP, RFC 9449).
+    "auth.dpop": YesNo => config.auth.dpop;
+    /// What tools need, each as `PATTERN = SCOPE SCOPE`. A pattern is BACKEND/TOOL, TOOL or `*`, where `*` stands for any
+    /// characters; the most specific one decides. `*`, or `BACKEND/*`, also counts for every other request.
+    "auth.scopes": Assignments => config.auth.scopes;
+    /// Scopes that include others, each as `SCOPE = SCOPE SCOPE`.
+    "auth.includes": Assignments => config.auth.includes;
+    /// How long the stream of a GET goes on after the newest token of its session has expired. Then it ends, and its client
+    /// comes back with the next token.
+    "auth.stream_grace": SpanOrZero => config.auth.stream_grace;
 
     /// Hosts that are answered besides loopback, with or without port. Loopback names count for clients on this machine
     /// alone; name `localhost` here for those that come through the port of a container. `*` alone answers every host,

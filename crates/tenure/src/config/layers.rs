@@ -1,5 +1,6 @@
 //! Which value wins: defaults, then the profile, the file, the environment and the flags.
 
+use super::auth;
 use super::backends::{self, Backend};
 use super::checks;
 use super::compat::Compat;
@@ -8,7 +9,7 @@ use super::error::{ConfigError, Problem};
 use super::keys::{Draft, KEYS, key};
 use super::lookup;
 use super::profile::Profile;
-use super::sources::{self, SettingEntry, Sources, ValueOrigin};
+use super::sources::{self, FileSettings, SettingEntry, Sources, ValueOrigin};
 use super::value::choice::{Choice, OneOf};
 use super::value::{SettingValue, ValueForm};
 
@@ -25,11 +26,11 @@ impl Layered {
     /// Reads every layer. Goes on after a problem, so that all problems are reported at once.
     pub(super) fn read(sources: &Sources) -> Result<Self, ConfigError> {
         let mut problems = Vec::new();
-        let (mut entries, tables) = match &sources.file {
-            None => (Vec::new(), Vec::new()),
+        let FileSettings { mut entries, backends: tables, issuers } = match &sources.file {
+            None => FileSettings::default(),
             Some((path, text)) => sources::file(path, text).unwrap_or_else(|problem| {
                 problems.push(problem);
-                (Vec::new(), Vec::new())
+                FileSettings::default()
             }),
         };
         entries.extend(sources::environment(&sources.env));
@@ -53,6 +54,7 @@ impl Layered {
             }
         }
         let tables = if layered.lay_command(&sources.command) { Vec::new() } else { tables };
+        layered.draft.config.auth.issuers = auth::read(&issuers, &mut problems);
         layered.backends = backends::read(&tables, &layered.draft, &mut problems);
         ConfigError::unless_empty(problems)?;
         ConfigError::unless_empty(checks::problems(&layered))?;
@@ -102,9 +104,9 @@ impl Layered {
     /// The finished configuration.
     pub(super) fn config(self) -> Config {
         let is_store_chosen = *self.origin("store") != ValueOrigin::Default;
-        let Draft { mut config, tls_cert, tls_key } = self.draft;
+        let Draft { mut config, tls_cert, tls_key, tls_client_ca } = self.draft;
         config.rules.leniencies = config.compat.leniencies();
-        let tls = tls_cert.zip(tls_key).map(|(cert, key)| Tls { cert, key });
+        let tls = tls_cert.zip(tls_key).map(|(cert, key)| Tls { cert, key, client_ca: tls_client_ca });
         let backends = self.backends.into_iter().map(|backend| backend.behind).collect();
         Config { tls, backends, is_store_chosen, ..config }
     }

@@ -5,14 +5,15 @@
 //! texts of errors, the output of `tenure config show` and `docs/configuration.md`. Nothing here opens a file or reads
 //! the environment: texts come in as [`Sources`].
 //!
-//! Read in this order: `effective` (the result), `keys` and `value` (which values may be written), `sources` and
-//! `backends` (where they are written), `layers` (which one wins), `checks` (which values must fit together).
+//! Read in this order: `effective` (the result), `keys` and `value` (which values may be written), `sources`,
+//! `backends` and `auth` (where they are written), `layers` (which one wins), `checks` (which values must fit together).
 
 mod effective;
 mod keys;
 mod value;
 mod sources;
 mod backends;
+mod auth;
 mod layers;
 mod profile;
 mod compat;
@@ -27,6 +28,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use auth::{AuthConfig, AuthMode, IssuerConfig};
 pub use compat::Compat;
 pub use effective::{
     Behind, Bridge, ChildConfig, Clients, Config, DataOffer, DataSessions, Descriptors, ExchangesConfig,

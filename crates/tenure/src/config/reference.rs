@@ -52,16 +52,36 @@ served.
 | any other key of `[child]` or `[upstream]` | For this server alone. What is left out is as in those sections. |
 ";
 
+const ISSUERS: &str = "
+## Issuers of tokens: `[[issuer]]`
+
+A file may have any number of these tables. `docs/auth.md` shows how to use them.
+
+| key | meaning |
+|---|---|
+| `name` | Letters, digits, `-` and `_`. Its users are called `NAME:SUBJECT`. |
+| `url` | What its tokens have as `iss`, byte for byte. |
+| `keys` | Where its keys are: a URL, `file:PATH`, or `none` if its tokens are opaque. Without it, its metadata says so (RFC 8414, OpenID Connect). |
+| `algorithms` | The algorithms that its tokens may be signed with. Without it: RS256, PS256, ES256, ES384 and EdDSA. |
+| `audiences` | Audiences that are accepted beside the URL of the endpoint. |
+| `require_at_jwt` | Whether only tokens of the type `at+jwt` are accepted. |
+| `scope_prefix` | A prefix of its scopes that is left out. |
+| `client_id`, `client_secret` | Our name and secret when we ask it about opaque tokens (RFC 7662). The secret is `env:VARIABLE` or `file:PATH`. |
+| `introspection_url` | Where we ask. Without it, its metadata says so. |
+";
+
 const CHECKS: &str = "
 ## What must fit together
 
-- `tls.cert` and `tls.key` are set together or not at all.
+- `tls.cert` and `tls.key` are set together or not at all; `tls.client_ca` needs them.
+- A server that listens beyond loopback needs credentials: `auth.keys_file`, `auth.certificates` or an `[[issuer]]`, or `auth = \"none\"`.
+- An `[[issuer]]` needs `auth.public_url`, unless the server listens on a fixed port of loopback. `auth.certificates` needs `tls.client_ca`.
 - `child.command`, `upstream.url` and `[[backend]]` exclude each other. Names and prefixes of backends differ.
 - `timeouts.request` is not longer than `timeouts.max_request`.
 
 The server starts with a warning when
 
-- `listen` is not a loopback address and `http.allowed_hosts` is empty: every remote client would be refused;
+- `listen` is not a loopback address, and `http.allowed_hosts` and `auth.public_url` are empty: every remote client would be refused;
 - `session.idle_ttl` is longer than `session.max_lifetime`: sessions end by age first;
 - `streams.max_event` is larger than `streams.max_session_bytes`: the largest events could not be replayed.
 ";
@@ -81,6 +101,7 @@ pub(super) fn markdown() -> String {
             text.push_str(&format!("| `{path}` | `{variable}`{flag} | {default} | {doc} |\n"));
         }
     }
+    text.push_str(ISSUERS);
     text.push_str(BACKENDS);
     text.push_str(CHECKS);
     text.push_str(&profiles());
@@ -150,6 +171,10 @@ pub(super) fn example() -> String {
         }
     }
     text.push_str(
+        "\n## Issuers of tokens. `[auth]` says what their tokens are issued for.\n\
+         # [[issuer]]\n# name = \"corp\"\n# url = \"https://id.example.com\"\n",
+    );
+    text.push_str(
         "\n## Several servers behind, in place of one. Each has its endpoint, and all are served together at /mcp.\n\
          # [[backend]]\n# name = \"files\"\n\
          # command = [\"npx\", \"-y\", \"@modelcontextprotocol/server-filesystem\", \"/srv/files\"]\n\
@@ -167,6 +192,9 @@ fn example_of(key: &ConfigKey) -> &'static str {
         "store_key_file" => "\"/etc/tenure/store.key\"",
         "tls.cert" => "\"/etc/tenure/cert.pem\"",
         "tls.key" => "\"/etc/tenure/key.pem\"",
+        "tls.client_ca" => "\"/etc/tenure/clients.pem\"",
+        "auth.public_url" => "\"https://mcp.example.com\"",
+        "auth.keys_file" => "\"/etc/tenure/keys.toml\"",
         "upstream.url" => "\"https://mcp.example.com/mcp\"",
         "http.max_connections_per_peer" => "5000",
         "child.folder" => "\"/var/lib/some-server\"",

@@ -23,6 +23,9 @@ pub(super) fn show(layered: &Layered) -> String {
             }
         }
     }
+    for issuer in &layered.draft.config.auth.issuers {
+        text.push_str(&issuer.show());
+    }
     for backend in &layered.backends {
         text.push_str(&backend.show());
     }

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::backends::Table;
 use super::error::Problem;
 use super::keys::{SECTIONS, key};
 use super::profile::Profile;
@@ -53,6 +52,23 @@ pub(super) struct SettingEntry {
     pub(super) origin: ValueOrigin,
 }
 
+/// A table of an array of tables, such as `[[backend]]`, as it was written.
+#[derive(Debug)]
+pub(super) struct SettingTable {
+    pub(super) entries: Vec<SettingEntry>,
+    /// Where it begins.
+    pub(super) origin: ValueOrigin,
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub(super) struct FileSettings {
+    /// In the order of its lines.
+    pub(super) entries: Vec<SettingEntry>,
+    pub(super) backends: Vec<SettingTable>,
+    pub(super) issuers: Vec<SettingTable>,
+}
+
 impl ValueOrigin {
     /// The place in few words, for messages.
     pub(super) fn place(&self) -> String {
@@ -87,18 +103,18 @@ impl fmt::Display for ValueOrigin {
     }
 }
 
-/// The entries of a file, in the order of its lines, and its `[[backend]]` tables.
-pub(super) fn file(path: &Path, text: &str) -> Result<(Vec<SettingEntry>, Vec<Table>), Problem> {
+/// Reads a file.
+pub(super) fn file(path: &Path, text: &str) -> Result<FileSettings, Problem> {
     let path = path.display().to_string();
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_at(text, span.start));
         let what = format!("{path}:{line}: not valid TOML: {}", error.message());
         Problem { what, hint: None }
     })?;
-    let mut walk = Walk { path: &path, text, entries: Vec::new(), backends: Vec::new() };
+    let mut walk = Walk { path: &path, text, found: FileSettings::default() };
     walk.table(table.get_ref(), "");
-    sort(&mut walk.entries);
-    Ok((walk.entries, walk.backends))
+    sort(&mut walk.found.entries);
+    Ok(walk.found)
 }
 
 fn sort(entries: &mut [SettingEntry]) {
@@ -111,8 +127,7 @@ fn sort(entries: &mut [SettingEntry]) {
 struct Walk<'a> {
     path: &'a str,
     text: &'a str,
-    entries: Vec<SettingEntry>,
-    backends: Vec<Table>,
+    found: FileSettings,
 }
 
 impl Walk<'_> {
@@ -134,35 +149,41 @@ impl Walk<'_> {
                 self.table(inner, &name);
                 continue;
             }
-            if name == "backend" && self.backends_of(value.get_ref()) {
+            if matches!(name.as_str(), "backend" | "issuer")
+                && let Some(mut tables) = self.tables_of(value.get_ref())
+            {
+                let FileSettings { backends, issuers, .. } = &mut self.found;
+                (if name == "backend" { backends } else { issuers }).append(&mut tables);
                 continue;
             }
+            // `auth = "none"` is short for the one key of the section that excludes all others.
+            let name = if name == "auth" { "auth.mode".to_owned() } else { name };
             let origin = ValueOrigin::File { path: self.path.to_owned(), line };
-            let (raw, found) = (raw(value.get_ref()), self.found(value));
-            self.entries.push(SettingEntry { name, raw, found, origin });
+            let (raw, found) = (raw(value.get_ref()), self.written(value));
+            self.found.entries.push(SettingEntry { name, raw, found, origin });
         }
     }
 
-    /// Reads an array of tables; false if the value is something else.
-    fn backends_of(&mut self, value: &DeValue<'_>) -> bool {
-        let DeValue::Array(tables) = value else { return false };
+    /// Reads an array of tables; `None` if the value is something else.
+    fn tables_of(&mut self, value: &DeValue<'_>) -> Option<Vec<SettingTable>> {
+        let DeValue::Array(tables) = value else { return None };
         let tables = tables.iter().map(|table| match table.get_ref() {
             DeValue::Table(inner) => Some((table.span().start, inner)),
             _ => None,
         });
-        let Some(tables) = tables.collect::<Option<Vec<_>>>() else { return false };
-        for (start, table) in tables {
-            let before = std::mem::take(&mut self.entries);
+        let mut found = Vec::new();
+        for (start, table) in tables.collect::<Option<Vec<_>>>()? {
+            let before = std::mem::take(&mut self.found.entries);
             self.table(table, "");
-            let mut entries = std::mem::replace(&mut self.entries, before);
+            let mut entries = std::mem::replace(&mut self.found.entries, before);
             sort(&mut entries);
             let origin = ValueOrigin::File { path: self.path.to_owned(), line: line_at(self.text, start) };
-            self.backends.push(Table { entries, origin });
+            found.push(SettingTable { entries, origin });
         }
-        true
+        Some(found)
     }
 
-    fn found(&self, value: &Spanned<DeValue<'_>>) -> String {
+    fn written(&self, value: &Spanned<DeValue<'_>>) -> String {
         match value.get_ref() {
             DeValue::Table(_) => "a table".to_owned(),
             _ => shorten(self.text.get(value.span()).unwrap_or_default()),

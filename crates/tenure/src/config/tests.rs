@@ -66,6 +66,17 @@ fn no_sources_show_the_defaults() {
         [tls]
         # cert is not set
         # key is not set
+        # client_ca is not set
+
+        [auth]
+        mode = "auto"                            # default
+        # public_url is not set
+        # keys_file is not set
+        certificates = false                     # default
+        dpop = false                             # default
+        scopes = []                              # default
+        includes = []                            # default
+        stream_grace = "1m"                      # default
 
         [http]
         allowed_hosts = []                       # default
@@ -239,6 +250,11 @@ fn the_later_layer_wins_and_show_says_which() {
         [tls]
         # cert is not set
         # key is not set
+        # client_ca is not set
+
+        [auth]
+        # public_url is not set
+        # keys_file is not set
 
         [http]
         # max_connections_per_peer is not set
@@ -443,6 +459,9 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "profile",
         "cert",
         "key",
+        "client_ca",
+        "public_url",
+        "keys_file",
         "max_connections_per_peer",
         "max_share",
         "store_key_file",

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::operator::Operator;
 use crate::shutdown::{self, ControlEnd};
 use crate::socket::{AfterUs, Socket};
-use crate::wire::{self, Assembled, OpenedStore, Program, Served};
+use crate::wire::{self, Assembled, Auth, OpenedStore, Program, Served};
 
 /// The parts of a node. The configuration decides every part that is not added here.
 #[must_use]
@@ -56,9 +56,9 @@ impl<'a> NodeBuilder<'a> {
     /// # Errors
     /// When the store, TLS or the address cannot be set up.
     pub async fn start(self) -> Result<Node, Failure> {
-        let served = self.served(Program::Other)?;
+        let (served, auth) = self.served(Program::Other)?;
         let socket = Socket::bind(self.config.listen)?;
-        self.serve(served, socket, None).await
+        self.serve((served, auth), socket, None).await
     }
 
     /// Starts a server that has no socket: its [service](MountedNode::service) is mounted in another one. The
@@ -67,10 +67,10 @@ impl<'a> NodeBuilder<'a> {
     /// # Errors
     /// When the store cannot be set up.
     pub async fn mount(self) -> Result<MountedNode, Failure> {
-        let served = self.served(Program::Other)?;
+        let (served, auth) = self.served(Program::Other)?;
         let kinds = served.kinds.clone();
         let (opened, _) = open_to_serve(self.config, self.keep()).await?;
-        let (node, folder) = self.assemble(served, opened).await?;
+        let (node, folder) = self.assemble((served, auth), opened).await?;
         let end = ControlEnd::default();
         let drain = node.wind_down(self.config, end.clone(), None);
         let control = folder.and_then(|folder| Control::bind(&folder, node.operator(kinds), None));
@@ -86,24 +86,31 @@ impl<'a> NodeBuilder<'a> {
     /// process that has the store open, waits for that process.
     #[cfg(feature = "cli")]
     pub(crate) async fn start_on(self, socket: Socket) -> Result<Node, Failure> {
-        let served = self.served(Program::Tenure)?;
+        let (served, auth) = self.served(Program::Tenure)?;
         // Only the command has one: tests and embedders may run several nodes in one process.
         let memory = (self.config.store == "memory:").then(|| control::memory_socket(self.config)).flatten();
-        self.serve(served, socket, memory).await
+        self.serve((served, auth), socket, memory).await
     }
 
-    fn served(&self, program: Program) -> Result<Served, Failure> {
-        match &self.backend {
-            Some(backend) => Ok(Served::embedded(Arc::clone(backend), self.kinds.clone())),
-            None => wire::served(self.config, program),
-        }
+    fn served(&self, program: Program) -> Result<(Served, Option<Auth>), Failure> {
+        let auth = Auth::new(self.config)?;
+        let served = match &self.backend {
+            Some(backend) => Served::embedded(Arc::clone(backend), self.kinds.clone()),
+            None => wire::served(self.config, auth.as_ref(), program)?,
+        };
+        Ok((served, auth))
     }
 
     fn keep(&self) -> Keep {
         self.store.clone().map_or(Keep::Configured, Keep::Lent)
     }
 
-    async fn serve(self, served: Served, socket: Socket, memory: Option<PathBuf>) -> Result<Node, Failure> {
+    async fn serve(
+        self,
+        (served, auth): (Served, Option<Auth>),
+        socket: Socket,
+        memory: Option<PathBuf>,
+    ) -> Result<Node, Failure> {
         let config = self.config;
         let Socket { listener, after_us, predecessor } = socket;
         let shared = listener.try_clone();
@@ -116,7 +123,7 @@ impl<'a> NodeBuilder<'a> {
         let kinds = served.kinds.clone();
         let keep = predecessor.map_or_else(|| self.keep(), Keep::After);
         let (opened, kept) = open_to_serve(config, keep).await?;
-        let (running, folder) = self.assemble(served, opened).await?;
+        let (running, folder) = self.assemble((served, auth), opened).await?;
         let server = HttpServer::new(listener, running.router.clone(), tls, config.bounds.clone());
         let server = match kept {
             Some(kept) => server.with_kept(kept),
@@ -144,12 +151,15 @@ impl<'a> NodeBuilder<'a> {
     /// Starts everything but the socket. Also returns the folder of the store, if it has one.
     async fn assemble(
         &self,
-        served: Served,
+        served: (Served, Option<Auth>),
         opened: OpenedStore,
     ) -> Result<(MountedNode, Option<PathBuf>), Failure> {
         let Assembled { runtimes, front: router, folder } =
             wire::assemble(self.config, served, opened).await?;
         let (stages, tasks) = (Stages::default(), TaskTracker::new());
+        if let Some(auth) = &runtimes.auth {
+            tasks.spawn(auth.run(runtimes.sessions.loops(), stages.stop.clone()));
+        }
         Ok((MountedNode { runtimes, router, stages, tasks }, folder))
     }
 }

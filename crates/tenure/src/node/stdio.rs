@@ -31,13 +31,13 @@ impl StdioNode {
     /// # Errors
     /// When the store cannot be opened.
     pub async fn start(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config, Program::Other)?).await
+        Self::serve(config, wire::served(config, None, Program::Other)?).await
     }
 
     /// The same in a process of the command `tenure`.
     #[cfg(feature = "cli")]
     pub(crate) async fn start_own(config: &Config) -> Result<Self, Failure> {
-        Self::serve(config, wire::served(config, Program::Tenure)?).await
+        Self::serve(config, wire::served(config, None, Program::Tenure)?).await
     }
 
     /// Prepares to serve this backend.

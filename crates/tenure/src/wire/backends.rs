@@ -12,6 +12,7 @@ use tenure_backend::remote::{self, RemoteBackend};
 use tenure_layers::bridge::{EitherEra, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_layers::data::KindOfState;
 use tenure_layers::merge::{MergedBackend, MergedMember};
+use tenure_layers::restricted::{Restricted, ToolRules};
 use tenure_layers::revisions::Revisions;
 use tenure_layers::routes::Routes;
 use tenure_protocol::Era;
@@ -22,6 +23,7 @@ use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::clock::SystemClock;
 use tenure_session::supervise::Loops;
 
+use super::auth::Auth;
 use crate::config::{Behind, ChildConfig, Config, Inherited, Speaks, UpstreamConfig};
 use crate::failure::Failure;
 use crate::servers;
@@ -68,7 +70,7 @@ pub(crate) enum Program {
 }
 
 /// The servers that the configuration names, or the demo server if it names none.
-pub(crate) fn served(config: &Config, program: Program) -> Result<Served, Failure> {
+pub(crate) fn served(config: &Config, auth: Option<&Auth>, program: Program) -> Result<Served, Failure> {
     let (warden, loops) = (Wardens { of_all: Once::default(), program }, Loops::default());
     if let Some(url) = &config.upstream.url {
         return Ok(Served::one(upstream(url, &config.upstream, config, &loops)?, config, loops));
@@ -80,11 +82,11 @@ pub(crate) fn served(config: &Config, program: Program) -> Result<Served, Failur
         let demo = Served::one(Arc::new(crate::demo::backend()), config, loops);
         return Ok(Served { kinds: demo_kinds(), ..demo });
     }
-    several(config, &warden, loops)
+    several(config, auth, &warden, loops)
 }
 
 /// Several servers: each at its own endpoint, and all of them merged into one at `/mcp`.
-fn several(config: &Config, warden: &Wardens, loops: Loops) -> Result<Served, Failure> {
+fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops) -> Result<Served, Failure> {
     let (mut members, mut named) = (Vec::new(), Vec::new());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
@@ -93,6 +95,7 @@ fn several(config: &Config, warden: &Wardens, loops: Loops) -> Result<Served, Fa
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
+        let backend = restricted(backend, auth.and_then(|auth| auth.tools(Some(name))));
         named.push((name.clone(), Arc::clone(&backend)));
         members.push(MergedMember { name: name.clone(), prefix: prefix.clone(), backend });
     }
@@ -102,6 +105,14 @@ fn several(config: &Config, warden: &Wardens, loops: Loops) -> Result<Served, Fa
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
     let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config, &loops));
     Ok(Served { routes, ..Served::one(Arc::new(routes_to), config, loops) })
+}
+
+/// Puts the rules for tools in front of a server, if there are any.
+pub(super) fn restricted(backend: Arc<dyn Backend>, rules: Option<Arc<dyn ToolRules>>) -> Arc<dyn Backend> {
+    match rules {
+        Some(rules) => Arc::new(Restricted::new(backend, rules)),
+        None => backend,
+    }
 }
 
 /// How long a server may take to start. Slightly shorter than the time that its session waits, so that the start fails
@@ -229,7 +240,7 @@ fn found_command(child: &ChildConfig, whole: &Config) -> Result<ChildCommand, Fa
 
 /// Reads a value that may be a secret: the value itself, `env:VARIABLE` or `file:PATH`. A failure names what is
 /// missing, never the value.
-fn secret(value: &str, whose: &str, hint: &str) -> Result<String, Failure> {
+pub(super) fn secret(value: &str, whose: &str, hint: &str) -> Result<String, Failure> {
     match value.split_once(':') {
         Some(("env", variable)) => std::env::var(variable).map_err(|_| {
             Failure::new(format!("{whose} needs the variable `{variable}`, which is not set")).hint(hint)

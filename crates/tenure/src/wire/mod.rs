@@ -1,10 +1,11 @@
 //! From the configuration to running parts. Only this folder names concrete stores and backends.
 //!
-//! `backends` builds the servers behind the gateway, `store` opens the store, and `node` puts both together with the
-//! sessions and exchanges.
+//! `backends` builds the servers behind the gateway, `auth` says who may use them, `store` opens the store, and `node` puts all
+//! of it together with the sessions and exchanges.
 
 mod node;
 mod backends;
+mod auth;
 mod store;
 
 pub(crate) use tenure_store::copy::{CopyProgress, save_log};
@@ -13,6 +14,7 @@ pub(crate) use tenure_store::disk::ReportTotals;
 pub(crate) use tenure_store::disk::{ByteProgress, Damage, DamageKind, Missing, Report};
 pub(crate) use tenure_store::open::OpenedStore;
 
+pub(crate) use auth::Auth;
 pub(crate) use backends::{Program, Served, demo_kinds, served, watch_over_children};
 pub(crate) use node::{Assembled, Runtimes, assemble, assemble_stdio, listening, look_for_parts};
 pub(crate) use store::{

@@ -25,7 +25,8 @@ use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
 
 use super::OpenedStore;
-use super::backends::{self, Served, responder};
+use super::auth::Auth;
+use super::backends::{self, Served, responder, restricted};
 use super::store::{self, Access};
 use crate::config::{Config, DataOffer};
 use crate::failure::Failure;
@@ -38,6 +39,8 @@ pub(crate) struct Runtimes {
     pub(crate) exchanges: Exchanges,
     /// The data sessions of both.
     pub(crate) states: States,
+    /// Who may use them; anybody, if it is `None`.
+    pub(crate) auth: Option<Auth>,
     pub(crate) store: OpenedStore,
     pub(crate) budget: Budget,
 }
@@ -53,20 +56,29 @@ pub(crate) struct Assembled<Front> {
 /// Starts the sessions and exchanges, and puts the endpoints in front of them.
 pub(crate) async fn assemble(
     config: &Config,
-    served: Served,
+    (served, auth): (Served, Option<Auth>),
     opened: OpenedStore,
 ) -> Result<Assembled<Router>, Failure> {
     let folder = store::control_folder(config, &opened)?;
     let routes = served.routes.clone();
-    let runtimes = run(opened, config, config.limits.clone(), served).await?;
+    let runtimes = run(opened, config, config.limits.clone(), (served, auth)).await?;
+    let hosts = config.rules.hosts.clone();
     let rules = Rules {
+        hosts: match &runtimes.auth {
+            Some(auth) => auth.allow_own_host(hosts, config),
+            None => hosts,
+        },
         stall_timeout: config.bounds.stall_timeout,
         budget: runtimes.budget.clone(),
         ..config.rules.clone()
     };
     let endpoint = |route: Route| {
-        Endpoint::new(runtimes.sessions.on(route.clone()), rules.clone())
-            .with_exchanges(runtimes.exchanges.on(route))
+        let endpoint = Endpoint::new(runtimes.sessions.on(route.clone()), rules.clone())
+            .with_exchanges(runtimes.exchanges.on(route.clone()));
+        match &runtimes.auth {
+            Some(auth) => endpoint.with_auth(auth.endpoint(route.name())),
+            None => endpoint,
+        }
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
@@ -94,7 +106,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         ..config.limits.clone()
     };
     let folder = store::control_folder(config, &opened)?;
-    let runtimes = run(opened, config, limits, served).await?;
+    let runtimes = run(opened, config, limits, (served, None)).await?;
     let stdio = Stdio::new(runtimes.sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
         .with_exchanges(runtimes.exchanges.clone());
     Ok(Assembled { runtimes, front: stdio, folder })
@@ -106,7 +118,7 @@ async fn run(
     opened: OpenedStore,
     config: &Config,
     limits: Limits,
-    served: Served,
+    (served, auth): (Served, Option<Auth>),
 ) -> Result<Runtimes, Failure> {
     let (store, budget) = (Arc::clone(&opened.store), budget(config));
     let seal = store::request_state_seal(config, &store).await?;
@@ -114,6 +126,7 @@ async fn run(
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
     let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);
+    let backend = restricted(backend, auth.as_ref().and_then(Auth::all_tools));
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -143,14 +156,18 @@ async fn run(
         seal,
         fanout: sessions.fanout(),
         eras: config.eras,
-        caching: if is_ours || config.exchanges.trust_public { Caching::AsSaid } else { Caching::Private },
+        caching: match (is_ours || config.exchanges.trust_public) && config.auth.scopes.is_empty() {
+            true => Caching::AsSaid,
+            // Lists differ from caller to caller where scopes decide what is in them.
+            false => Caching::Private,
+        },
     })
     .with_store(Arc::clone(&store), fingerprints)
     .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
     for part in [&loops, states.loops(), exchanges.loops()] {
         sessions.loops().include(part);
     }
-    Ok(Runtimes { sessions, exchanges, states, store: opened, budget })
+    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget })
 }
 
 /// Puts data sessions in front of a server, if they are offered.
@@ -202,11 +219,13 @@ pub(crate) fn listening(
 ) -> Result<(TcpListener, Option<TlsAcceptor>), Failure> {
     let tls = match &config.tls {
         None => None,
-        Some(files) => Some(tls::acceptor(&files.cert, &files.key).map_err(|error| {
-            Failure::new("cannot set up TLS")
-                .caused_by(error)
-                .hint("`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key")
-        })?),
+        Some(files) => {
+            Some(tls::acceptor(&files.cert, &files.key, files.client_ca.as_deref()).map_err(|error| {
+                Failure::new("cannot set up TLS").caused_by(error).hint(
+                    "`tls.cert` and `tls.key` name PEM files: the certificate chain and its private key",
+                )
+            })?)
+        }
     };
     let listening = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     let listener = listening.map_err(|error| Failure::new("cannot use the socket").caused_by(error))?;
@@ -218,7 +237,10 @@ pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
     store::location(&store::store_url(config)?)?;
     store::keys(config.store_key_file.as_ref())?;
     backends::look_for_servers(config)?;
-    for file in config.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]) {
+    Auth::new(config)?;
+    for file in
+        config.tls.iter().flat_map(|tls| [Some(&tls.cert), Some(&tls.key), tls.client_ca.as_ref()]).flatten()
+    {
         std::fs::read(file).map_err(|error| {
             Failure::new(format!("cannot read the file `{}` of `tls`", file.display())).caused_by(error)
         })?;

@@ -61,7 +61,12 @@ fn the_arrows_between_crates_point_one_way() {
         ["tenure-protocol"],
         "the session crate knows none of the crates around it"
     );
-    for krate in ["tenure-transport", "tenure-layers", "tenure-backend", "tenure-store", "tenure-testkit"] {
+    assert_eq!(
+        workspace("tenure-transport"),
+        ["tenure-auth", "tenure-protocol", "tenure-session"],
+        "it asks who is calling"
+    );
+    for krate in ["tenure-layers", "tenure-backend", "tenure-store", "tenure-testkit"] {
         assert_eq!(workspace(krate), ["tenure-protocol", "tenure-session"], "{krate}");
     }
     assert_eq!(workspace("tenure-auth"), [""; 0], "it stands in front of any HTTP service");

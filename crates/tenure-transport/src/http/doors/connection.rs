@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use tenure_protocol::{Error, Kind};
 use tenure_session::call::{Caller, Collect};
-use tenure_session::{Session, SessionId, Sessions};
+use tenure_session::{Session, SessionId, Sessions, UsableUntil};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::duplex::{Cursor, DuplexConnection, DuplexSettings, Input, Outgoing, Tasks};
+use crate::http::access::{self, Sender, StreamExpiry};
 use crate::http::doors::keeper::Doorkeeper;
 use crate::http::doors::presence::{Lease, Presence};
+use crate::http::endpoint::Endpoint;
 
 /// How long the cursor of a client is kept when `linger` is not set.
 const CURSOR_KEPT: Duration = Duration::from_secs(30 * 60);
@@ -37,6 +39,9 @@ pub(super) struct DoorConnection {
     settings: DuplexSettings,
     presence: Presence,
     tasks: Tasks,
+    usable_until: Arc<UsableUntil>,
+    /// How it ends when its client's credentials expire; `None` if the endpoint asks for none.
+    expiry: Option<StreamExpiry>,
     /// The session to resume, and the cursor to resume it from.
     resumed: Option<(Arc<Session>, Option<Cursor>)>,
 }
@@ -56,6 +61,8 @@ pub(super) enum DoorEnd {
     Stopped,
     /// The client opened no session.
     Silent,
+    /// The client's credentials have expired.
+    Expired,
 }
 
 /// Tells the writer why the connection ends.
@@ -75,6 +82,7 @@ impl EndSignal {
             DoorEnd::Replaced,
             DoorEnd::Stopped,
             DoorEnd::Silent,
+            DoorEnd::Expired,
         ];
         ends.into_iter().find(|end| *end as u8 == self.0.load(Ordering::Acquire)).unwrap_or(DoorEnd::Closed)
     }
@@ -103,11 +111,13 @@ impl DoorConnection {
     /// When the claimed session is over, or belongs to another caller.
     pub(super) async fn prepare(
         keeper: &Doorkeeper,
-        sessions: &Sessions,
-        caller: Caller,
-        max_bytes: usize,
+        endpoint: &Endpoint,
+        (caller, sender): (Caller, &Sender<'_>),
         claim: Option<Claim>,
     ) -> Result<Self, Error> {
+        let (sessions, max_bytes) = (endpoint.sessions(), endpoint.rules().max_body_bytes);
+        let usable_until = Arc::<UsableUntil>::default();
+        sender.extends(&usable_until);
         let (id, resumed, lease) = match claim {
             None => (SessionId::random(), None, Lease::Own),
             Some(claim) => {
@@ -126,12 +136,26 @@ impl DoorConnection {
         if resumed.is_some() {
             tasks.opened.cancel();
         }
-        Ok(Self { keeper: keeper.clone(), sessions: sessions.clone(), settings, presence, tasks, resumed })
+        Ok(Self {
+            keeper: keeper.clone(),
+            sessions: sessions.clone(),
+            settings,
+            presence,
+            tasks,
+            usable_until,
+            expiry: endpoint.auth().map(|auth| auth.expiry.clone()),
+            resumed,
+        })
     }
 
     /// The id of the session, for its owner.
     pub(super) fn id(&self) -> SessionId {
         self.settings.returns.expect("`prepare` sets the id")
+    }
+
+    /// Until when the client's credentials are good.
+    pub(super) fn usable_until(&self) -> Arc<UsableUntil> {
+        Arc::clone(&self.usable_until)
     }
 
     /// Cancelled when the session is open.
@@ -183,8 +207,15 @@ impl DoorConnection {
                 std::future::pending::<()>().await;
             }
         };
+        let expired = async {
+            match &self.expiry {
+                Some(expiry) => access::expired(&self.usable_until, expiry).await,
+                None => std::future::pending().await,
+            }
+        };
         let end = tokio::select! {
             () = &mut reading => None,
+            () = expired => Some(DoorEnd::Expired),
             () = output.closed() => Some(DoorEnd::Broken),
             () = tasks.over.cancelled() => Some(DoorEnd::SessionOver),
             () = self.presence.replaced.cancelled() => Some(DoorEnd::Replaced),
@@ -237,7 +268,7 @@ impl DoorConnection {
         let id = *session.id();
         drop(session);
         let linger = self.keeper.doors().linger;
-        if end == DoorEnd::Broken {
+        if matches!(end, DoorEnd::Broken | DoorEnd::Expired) {
             // The cursor is kept as long as this waits, so it also waits for a session that it must not delete.
             tokio::select! {
                 () = tokio::time::sleep(linger.unwrap_or(CURSOR_KEPT)) => {}
@@ -245,7 +276,8 @@ impl DoorConnection {
                 () = stop.cancelled() => return,
             }
         }
-        let may_delete = self.presence.lease != Lease::Guest && (end != DoorEnd::Broken || linger.is_some());
+        let comes_back = matches!(end, DoorEnd::Broken | DoorEnd::Expired);
+        let may_delete = self.presence.lease != Lease::Guest && (!comes_back || linger.is_some());
         if may_delete {
             self.delete_session(&id).await;
         }

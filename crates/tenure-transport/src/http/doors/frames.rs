@@ -150,6 +150,7 @@ impl FrameWriter {
                 (CloseCode::Library(4409), "the session goes on over another connection")
             }
             (DoorEnd::Silent, None) => (CloseCode::Policy, "no session was opened in time"),
+            (DoorEnd::Expired, None) => (CloseCode::Library(4401), "the credentials have expired"),
             (DoorEnd::Stopped, None) => (CloseCode::Restart, "the server stops; come back"),
         };
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use tenure_protocol::{Error, Reason};
-use tenure_session::{Principal, SessionId};
+use tenure_session::{Principal, SessionId, UsableUntil};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -68,6 +68,8 @@ pub(super) struct Posts(Arc<Mutex<HashMap<SessionId, Post>>>);
 pub(super) struct Post {
     pub(super) input: mpsc::Sender<InputMessage>,
     pub(super) owner: Principal,
+    /// Until when the owner's credentials are good; each message may show newer ones.
+    pub(super) usable_until: Arc<UsableUntil>,
 }
 
 impl Doorkeeper {
@@ -115,16 +117,21 @@ impl Doorkeeper {
             ControlFlow::Continue(page) => page,
             ControlFlow::Break(response) => return response,
         };
+        let sender = match endpoint.identify(&parts, remote).await {
+            Ok(sender) => sender,
+            Err(refusal) => return cors::readable(*refusal, page),
+        };
         let doors = &self.0.doors;
         let response = match (door, &parts.method) {
-            (Door::Rpc, &Method::POST) => endpoint.post(&parts, body, remote, AnswerFormat::Json).await,
+            (_, &Method::GET) if let Err(refusal) = endpoint.check_base_scopes(&sender) => *refusal,
+            (Door::Rpc, &Method::POST) => endpoint.post(&parts, body, &sender, AnswerFormat::Json).await,
             (Door::Sse, &Method::POST) if doors.post_sse => {
-                endpoint.post(&parts, body, remote, AnswerFormat::Done).await
+                endpoint.post(&parts, body, &sender, AnswerFormat::Done).await
             }
-            (Door::Sse, &Method::GET) if doors.sse => self.open_stream(endpoint, &parts, remote).await,
-            (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body, remote).await,
-            (Door::McpSse, &Method::GET) => endpoint.get_unnamed(&parts, remote).await,
-            (Door::WebSocket, &Method::GET) => self.open_socket(endpoint, parts, remote).await,
+            (Door::Sse, &Method::GET) if doors.sse => self.open_stream(endpoint, &parts, &sender).await,
+            (Door::Messages, &Method::POST) => self.take_message(endpoint, &parts, body, &sender).await,
+            (Door::McpSse, &Method::GET) => endpoint.get_unnamed(&parts, &sender).await,
+            (Door::WebSocket, &Method::GET) => self.open_socket(endpoint, parts, &sender).await,
             (Door::Rpc | Door::Messages | Door::Sse | Door::McpSse | Door::WebSocket, _) => {
                 reject_method(methods)
             }
@@ -203,7 +210,7 @@ impl Posts {
 
     /// The address of this name, if this caller owns it.
     pub(super) fn find(&self, name: &SessionId, caller: &Principal) -> Option<Post> {
-        self.all().get(name).filter(|post| post.owner == *caller).cloned()
+        self.all().get(name).filter(|post| post.owner.is_same_client(caller)).cloned()
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<SessionId, Post>> {

@@ -27,9 +27,10 @@ use super::frames::{self, FrameWriterParts};
 use super::keeper::{Doorkeeper, SharedPermit};
 use super::sse::named;
 use crate::duplex::{Input, InputMessage, MAX_WAITING};
+use crate::http::access::Sender;
 use crate::http::body::Body;
 use crate::http::doors::connection::{ClosableInput, DoorConnection, EndSignal};
-use crate::http::endpoint::{Endpoint, Remote};
+use crate::http::endpoint::Endpoint;
 use crate::http::headers;
 use crate::http::reject::reject;
 
@@ -50,9 +51,9 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: Parts,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Response<Body> {
-        match self.try_open_socket(endpoint, parts, remote).await {
+        match self.try_open_socket(endpoint, parts, sender).await {
             Ok(response) => response,
             Err(error) => reject(&error, None),
         }
@@ -62,16 +63,15 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: Parts,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Result<Response<Body>, Error> {
         let accept = accept(&parts)?;
         self.check_open(endpoint)?;
         let rules = endpoint.rules();
-        let mut caller = endpoint.bodiless(&parts, remote);
+        let mut caller = endpoint.bodiless(&parts, sender);
         caller.transport = "websocket";
         let claim = named(&parts)?;
-        let connection =
-            DoorConnection::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
+        let connection = DoorConnection::prepare(self, endpoint, (caller, sender), claim).await?;
         let subprotocol = asks_for(&parts.headers, SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
         let id = HeaderValue::from_str(&connection.id().expose());
         let config = WebSocketConfig::default()

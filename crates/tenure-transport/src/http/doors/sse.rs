@@ -19,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::keeper::{Doorkeeper, Post};
 use super::presence::Lease;
 use crate::duplex::{Cursor, Input, InputMessage, MAX_WAITING, Outgoing};
+use crate::http::access::{Answers, Sender};
 use crate::http::body::Body;
 use crate::http::doors::connection::{Claim, ClosableInput, DoorConnection, DoorEnd, EndSignal};
-use crate::http::endpoint::{Endpoint, Remote, event_stream};
+use crate::http::endpoint::{Endpoint, event_stream};
 use crate::http::event_body::EventSource;
 use crate::http::headers::{self, RequiredAccept};
 use crate::http::reject::{empty, malformed, reject};
@@ -32,9 +33,9 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: &Parts,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Response<Body> {
-        match self.try_open_stream(endpoint, parts, remote).await {
+        match self.try_open_stream(endpoint, parts, sender).await {
             Ok(response) => response,
             Err(error) => reject(&error, None),
         }
@@ -44,19 +45,18 @@ impl Doorkeeper {
         &self,
         endpoint: &Endpoint,
         parts: &Parts,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Result<Response<Body>, Error> {
         let rules = endpoint.rules();
         rules.leniencies.check_accept(&parts.headers, RequiredAccept::Events)?;
         self.check_open(endpoint)?;
-        let caller = endpoint.bodiless(parts, remote);
+        let caller = endpoint.bodiless(parts, sender);
         let owner = caller.principal.clone();
         let claim = claim(parts)?;
-        let connection =
-            DoorConnection::prepare(self, endpoint.sessions(), caller, rules.max_body_bytes, claim).await?;
+        let connection = DoorConnection::prepare(self, endpoint, (caller, sender), claim).await?;
         let (input, posts) = mpsc::channel(1);
         let (output, messages) = mpsc::channel(MAX_WAITING);
-        let post = self.posts().open(Post { input, owner });
+        let post = self.posts().open(Post { input, owner, usable_until: connection.usable_until() });
         let (id, end_signal) = (connection.id(), EndSignal::default());
         let (last, written) = oneshot::channel();
         let stream = DoorStream {
@@ -88,16 +88,16 @@ impl Doorkeeper {
         endpoint: &Endpoint,
         parts: &Parts,
         body: B,
-        remote: Option<&Remote>,
+        sender: &Sender<'_>,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let taken = async {
-            let post = self.post(endpoint, parts)?;
+            let post = self.post(parts, sender)?;
             headers::check_content_type(&parts.headers)?;
-            Ok((post, endpoint.read(parts, body, endpoint.share(remote)).await?))
+            Ok((post, endpoint.read(parts, body, endpoint.share(sender.remote)).await?))
         };
         let (post, (body, _held)) = match taken.await {
             Ok(taken) => taken,
@@ -107,6 +107,12 @@ impl Doorkeeper {
             Ok(incoming) => incoming,
             Err(fault) => return malformed(&fault),
         };
+        if let Incoming::One(message) = &incoming
+            && let Err(refusal) = endpoint.check_scopes(sender, message, Answers::Session)
+        {
+            return *refusal;
+        }
+        sender.extends(&post.usable_until);
         // If the queue stays full, this client does not read its stream, so only this client waits.
         let patience = endpoint.rules().body_timeout;
         match post.input.send_timeout(InputMessage::Read(incoming), patience).await {
@@ -120,7 +126,7 @@ impl Doorkeeper {
     }
 
     /// The stream that the URL names.
-    fn post(&self, endpoint: &Endpoint, parts: &Parts) -> Result<Post, Error> {
+    fn post(&self, parts: &Parts, sender: &Sender<'_>) -> Result<Post, Error> {
         let query = parts.uri.query().unwrap_or_default();
         let name = query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
@@ -133,7 +139,7 @@ impl Doorkeeper {
             ));
         };
         let name = SessionId::parse(name.as_bytes()).ok_or_else(unknown_stream)?;
-        self.posts().find(&name, &endpoint.principal(parts)).ok_or_else(unknown_stream)
+        self.posts().find(&name, &sender.principal).ok_or_else(unknown_stream)
     }
 }
 
@@ -215,7 +221,7 @@ impl EventSource for DoorStream {
         }
         let Some(outgoing) = ready!(self.messages.poll_recv(cx)) else {
             self.ended = true;
-            if self.end_signal.get() == DoorEnd::Stopped {
+            if matches!(self.end_signal.get(), DoorEnd::Stopped | DoorEnd::Expired) {
                 sse::write_close(self.retry, out);
             }
             return Poll::Ready(None);

@@ -52,7 +52,7 @@ fn unknown_names_lead_to_the_closest() {
         &expect![[r#"
             error: tenure.toml:1: unknown section `rate_limit`
 
-            hint: the sections are log, tls, http, doors, child, upstream, clients, session, data_sessions, streams, exchanges, tasks, bridge, timeouts, shutdown
+            hint: the sections are log, tls, auth, http, doors, child, upstream, clients, session, data_sessions, streams, exchanges, tasks, bridge, timeouts, shutdown
         "#]],
     );
     fails(
@@ -228,12 +228,14 @@ fn all_problems_are_told_at_once() {
 fn odd_values_are_warned_of() {
     warns(&Sources::default(), &expect![]);
     warns(
-        &flags(&[("listen", "0.0.0.0:8484")]),
+        &flags(&[("listen", "0.0.0.0:8484"), ("auth.mode", "none")]),
         &expect![[r#"
         warning: `listen` is 0.0.0.0:8484, but only loopback hosts are answered, so remote clients are refused with 403; set `http.allowed_hosts` to the names that clients use, such as ["mcp.example.com"]
     "#]],
     );
-    warns(&flags(&[("listen", "0.0.0.0:8484"), ("http.allowed_hosts", "mcp.example.com")]), &expect![]);
+    let named =
+        [("listen", "0.0.0.0:8484"), ("http.allowed_hosts", "mcp.example.com"), ("auth.mode", "none")];
+    warns(&flags(&named), &expect![]);
     warns(
         &file("session.idle_ttl = \"2d\"\n"),
         &expect![[r#"

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::{env, fails, file, flags, load};
-use crate::config::{Inherited, Sources};
+use crate::config::{Config, Inherited, Sources};
 
 #[test]
 fn durations_that_cannot_be_read() {
@@ -362,4 +362,97 @@ fn variables_that_some_server_needs_are_secrets() {
     secrets.sort_unstable();
     secrets.dedup();
     assert_eq!(secrets, ["FIRST", "SECOND", "THIRD"]);
+}
+
+#[test]
+fn a_server_that_others_can_reach_needs_credentials_or_a_word_that_it_needs_none() {
+    fails(
+        &flags(&[("listen", "0.0.0.0:8484")]),
+        &expect![[r#"
+        error: `listen` is 0.0.0.0:8484, so that other machines can connect, and callers need no credentials
+
+        hint: make a key with `tenure keys new NAME --file KEYS` and set `auth.keys_file`, or add an `[[issuer]]`; write `auth = "none"` if a proxy in front of this server checks who is calling
+    "#]],
+    );
+    let keys = [("listen", "0.0.0.0:8484"), ("auth.keys_file", "/etc/tenure/keys.toml")];
+    assert!(load(&flags(&keys)).auth.is_on());
+    assert!(!load(&file("auth = \"none\"\nlisten = \"0.0.0.0:8484\"\n")).auth.is_on());
+    assert!(!load(&Sources::default()).auth.is_on(), "on loopback callers need none");
+}
+
+#[test]
+fn credentials_that_cannot_work_are_refused() {
+    fails(
+        &file("[auth]\nmode = \"none\"\nkeys_file = \"keys.toml\"\n"),
+        &expect![[r#"
+        error: `auth` is "none", and credentials are configured
+
+        hint: remove one of them: with "none" nothing is checked
+    "#]],
+    );
+    fails(
+        &file("[auth]\ncertificates = true\n"),
+        &expect![[r#"
+        error: `auth.certificates` is true, and `tls.client_ca` is not set
+
+        hint: set it to the file with the authorities of your clients' certificates
+    "#]],
+    );
+    fails(
+        &file("[tls]\nclient_ca = \"ca.pem\"\n"),
+        &expect![[r#"
+        error: `tls.client_ca` is set and `tls.cert` is not
+
+        hint: clients present certificates over TLS only: set `tls.cert` and `tls.key` too
+    "#]],
+    );
+    fails(
+        &file("listen = \"127.0.0.1:0\"\n[[issuer]]\nname = \"corp\"\nurl = \"https://id\"\n"),
+        &expect![[r#"
+        error: there is an `[[issuer]]`, and `auth.public_url` is not set
+
+        hint: tokens are issued for a URL: set it to the one that clients use, such as "https://mcp.example.com"
+    "#]],
+    );
+    fails(
+        &file("[auth]\nscopes = [\"files\"]\npublic_url = \"mcp.example.com\"\n"),
+        &expect![[r#"
+        error: the configuration has 2 problems
+          tenure.toml:2: `auth.scopes` is ["files"], expected a list such as ["files/read_* = files:read", "* = mcp:use"]
+            hint: each is a name, an equals sign, and words with spaces between them
+          tenure.toml:3: `auth.public_url` is "mcp.example.com", expected the URL of this server such as "https://mcp.example.com"
+            hint: it begins with http:// or https://, and has no query
+    "#]],
+    );
+    fails(
+        &file(
+            "[[issuer]]\nurl = 1\nclient_id = \"me\"\nalgorithm = []\n[[issuer]]\nname = \"corp\"\nclient_secret = 7\n",
+        ),
+        &expect![[r#"
+            error: the configuration has 7 problems
+              tenure.toml:2: `url` is 1, expected a text
+              tenure.toml:4: unknown key `algorithm` in an `[[issuer]]`
+                hint: did you mean `algorithms`?
+              tenure.toml:1: the `[[issuer]]` has no `name`
+                hint: give it one: its users are called NAME:SUBJECT
+              tenure.toml:1: `client_id` and `client_secret` are set together or not at all
+                hint: we need both to ask the issuer about opaque tokens
+              tenure.toml:7: `client_secret` is something else, expected a text
+              tenure.toml:5: the `[[issuer]]` has no `url`
+                hint: set it to what its tokens have as `iss`, such as "https://id.example.com"
+              tenure.toml:5: `client_id` and `client_secret` are set together or not at all
+                hint: we need both to ask the issuer about opaque tokens
+        "#]],
+    );
+}
+
+#[test]
+fn what_is_shown_of_issuers_loads_as_it_was() {
+    let text = "[auth]\npublic_url = \"https://mcp.example.com/\"\nscopes = [\"files/read_* = files:read\", \"* = mcp:use\"]\n\
+        [[issuer]]\nname = \"corp\"\nurl = \"https://id.example.com\"\naudiences = [\"api\"]\nalgorithms = [\"ES256\"]\n\
+        require_at_jwt = true\nkeys = \"file:/etc/keys.json\"\nclient_id = \"me\"\nclient_secret = \"env:SECRET\"\n";
+    let config = load(&file(text));
+    assert_eq!(config.auth.public_url.as_deref(), Some("https://mcp.example.com"), "without the slash");
+    let shown = Config::show(&file(text)).unwrap();
+    assert_eq!(load(&file(&shown)).auth, config.auth);
 }

@@ -7,6 +7,7 @@ use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
+use crate::config::auth::AuthMode;
 use crate::config::compat::Compat;
 use crate::config::effective::{DataOffer, Inherited, LogFormat, Speaks, WriteDurability};
 use crate::config::lookup::similar;
@@ -77,6 +78,7 @@ macro_rules! choices {
 }
 
 choices! {
+    AuthMode: "auto" => Auto, "none" => None;
     Compat: "none" => None, "sources" => Sources;
     LogFormat: "auto" => Auto, "pretty" => Pretty, "json" => Json;
     UnknownEventId: "fresh" => Fresh, "error" => Error, "replay_all" => ReplayAll;

@@ -104,7 +104,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Texts as a TOML array.
-fn quoted_list<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
+pub(super) fn quoted_list<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> String {
     let texts: Vec<_> = texts.into_iter().map(|text| quoted(text.as_ref())).collect();
     format!("[{}]", texts.join(", "))
 }

@@ -117,6 +117,48 @@ impl ValueForm for EndpointUrl {
     }
 }
 
+/// The URL of a server, without the path of an endpoint.
+pub(in crate::config) struct BaseUrl;
+
+impl ValueForm for BaseUrl {
+    type Of = String;
+    fn expected() -> String {
+        "the URL of this server such as \"https://mcp.example.com\"".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
+        let text = raw.text().ok_or_else(ValueRefusal::default)?;
+        match tenure_auth::ProtectedResource::new(text, "/mcp") {
+            Some(_) => Ok(text.trim_end_matches('/').to_owned()),
+            None => Err(ValueRefusal::hint("it begins with http:// or https://, and has no query")),
+        }
+    }
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+/// Names with words for each of them.
+pub(in crate::config) struct Assignments;
+
+impl ValueForm for Assignments {
+    type Of = Vec<String>;
+    fn expected() -> String {
+        "a list such as [\"files/read_* = files:read\", \"* = mcp:use\"]".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
+        let rows = raw.names()?;
+        match rows.iter().find(|row| !row.contains('=')) {
+            Some(_) => {
+                Err(ValueRefusal::hint("each is a name, an equals sign, and words with spaces between them"))
+            }
+            None => Ok(rows),
+        }
+    }
+    fn show(value: &Vec<String>) -> Option<String> {
+        Some(quoted_list(value))
+    }
+}
+
 /// Headers, each with its value or the source of the value.
 pub(in crate::config) struct Headers;
 

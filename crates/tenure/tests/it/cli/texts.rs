@@ -108,9 +108,17 @@ async fn what_config_show_prints_can_be_used_as_a_file() {
 #[tokio::test]
 async fn config_check_says_whether_it_can_be_used() {
     expect_file!["snapshots/config_check.txt"].assert_eq(&told(&["config", "check"]).await);
-    let said = run(&["config", "check", "--listen", "0.0.0.0:8484"]).await;
+    let said = run(&["config", "check", "--listen", "0.0.0.0:8484", "--set", "auth.mode=none"]).await;
     assert_eq!(said.code, Some(0));
     expect_file!["snapshots/config_check_warning.txt"].assert_eq(&format!("{}{}", said.err, said.out));
+}
+
+#[tokio::test]
+async fn au11_a_server_that_others_can_reach_does_not_start_without_credentials() {
+    let listen = ["--listen", "0.0.0.0:8484"];
+    let served = refused(&[&["serve"][..], &listen].concat(), 1).await;
+    expect_file!["snapshots/serve_without_credentials.txt"].assert_eq(&served);
+    assert_eq!(refused(&[&["config", "check"][..], &listen].concat(), 1).await, served);
 }
 
 #[tokio::test]

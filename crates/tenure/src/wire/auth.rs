@@ -1,0 +1,231 @@
+//! Who may use the endpoints, built from the configuration: the authenticator, what it protects, and the rules for tools.
+//!
+//! In: the `[auth]` section and the `[[issuer]]` tables. Out: [`EndpointAuth`] for each endpoint, and [`ToolRules`] for the
+//! layers in front of servers. The authenticator's background work runs as long as the node does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_auth::issuer::{IntrospectionSettings, IssuerSettings, KeySource};
+use tenure_auth::jws::Algorithm;
+use tenure_auth::keys::ApiKeyFile;
+use tenure_auth::scope::{ScopeRules, ScopeSet};
+use tenure_auth::{AuthSettings, Authenticator, ProtectedResource, UnixSeconds};
+use tenure_layers::merge::ToolPrefixes;
+use tenure_layers::restricted::{Scopes, ToolRules};
+use tenure_session::port::clock::{Clock, SystemClock};
+use tenure_session::supervise::Loops;
+use tenure_transport::http::{AllowedHosts, EndpointAuth, StreamExpiry, ToolOwner};
+use tokio_util::sync::CancellationToken;
+
+use super::backends::secret;
+use crate::config::{Config, IssuerConfig};
+use crate::failure::Failure;
+
+/// How often issuers and the file of keys are looked at.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Who may use the endpoints.
+#[derive(Clone, Debug)]
+pub(crate) struct Auth {
+    pub(crate) authenticator: Authenticator,
+    rules: Arc<ScopeRules>,
+    /// The URL of this server, if tokens are issued for it.
+    public_url: Option<String>,
+    stream_grace: Duration,
+    /// The servers behind `/mcp` by the prefix of their tools, if there are several.
+    prefixes: Option<Arc<ToolPrefixes>>,
+}
+
+impl Auth {
+    /// The authentication that the configuration asks for; `None` if callers need no credentials.
+    pub(crate) fn new(config: &Config) -> Result<Option<Self>, Failure> {
+        let auth = &config.auth;
+        if !auth.is_on() {
+            return Ok(None);
+        }
+        let settings = AuthSettings {
+            issuers: auth.issuers.iter().map(issuer).collect::<Result<_, _>>()?,
+            keys: auth.keys_file.as_ref().map(ApiKeyFile::at),
+            certificates: auth.certificates,
+            dpop: auth.dpop,
+        };
+        let authenticator = Authenticator::with_system_trust(settings).map_err(|error| {
+            Failure::new("cannot set up authentication")
+                .caused_by(error)
+                .hint("`[auth]` and `[[issuer]]` say who may use the server; docs/auth.md has examples")
+        })?;
+        let public_url = (!auth.issuers.is_empty()).then(|| {
+            auth.public_url.clone().unwrap_or_else(|| {
+                let scheme = if config.tls.is_some() { "https" } else { "http" };
+                format!("{scheme}://{}", config.listen)
+            })
+        });
+        let several = config.backends.iter().map(|behind| (behind.prefix.clone(), behind.name.clone()));
+        let prefixes = (!config.backends.is_empty()).then(|| Arc::new(ToolPrefixes::new(several)));
+        let (rules, stream_grace) = (Arc::new(rules(config)?), auth.stream_grace);
+        Ok(Some(Self { authenticator, rules, public_url, stream_grace, prefixes }))
+    }
+
+    /// The authentication of the endpoint `/mcp`, or of `/mcp/NAME`.
+    pub(crate) fn endpoint(&self, name: Option<&str>) -> EndpointAuth {
+        let path = name.map_or_else(|| "/mcp".to_owned(), |name| format!("/mcp/{name}"));
+        let resource = self.public_url.as_ref().and_then(|url| ProtectedResource::new(url, &path));
+        let resource = resource.unwrap_or_else(|| ProtectedResource::keys_only(&path));
+        let owner = match (name, &self.prefixes) {
+            (None, Some(prefixes)) => {
+                let prefixes = Arc::clone(prefixes);
+                Some(Arc::new(move |tool: &str| prefixes.owner(tool)) as ToolOwner)
+            }
+            _ => None,
+        };
+        EndpointAuth {
+            authenticator: self.authenticator.clone(),
+            resource: resource.with_scopes(self.rules.request(name), self.scopes_of(name)),
+            scopes: Arc::clone(&self.rules),
+            backend: name.map(str::to_owned),
+            owner,
+            expiry: StreamExpiry { clock: Arc::new(SystemClock), grace: self.stream_grace },
+        }
+    }
+
+    /// The scopes that can count at an endpoint.
+    fn scopes_of(&self, name: Option<&str>) -> ScopeSet {
+        match name {
+            Some(name) => self.rules.all_of(name),
+            None => self.rules.all(),
+        }
+    }
+
+    /// The rules for the tools of one server; `None` if every caller may use them all. A server without a name is the only
+    /// one.
+    pub(super) fn tools(&self, backend: Option<&str>) -> Option<Arc<dyn ToolRules>> {
+        let rules = Arc::clone(&self.rules);
+        (!rules.is_empty()).then(|| {
+            let owner = backend.map(str::to_owned);
+            Arc::new(ScopedTools { rules, owner: Box::new(move |tool| (owner.clone(), tool.to_owned())) })
+                as Arc<dyn ToolRules>
+        })
+    }
+
+    /// The rules for the tools of all servers, by the names that clients see.
+    pub(super) fn all_tools(&self) -> Option<Arc<dyn ToolRules>> {
+        let Some(prefixes) = self.prefixes.clone() else { return self.tools(None) };
+        let rules = Arc::clone(&self.rules);
+        (!rules.is_empty()).then(|| {
+            Arc::new(ScopedTools { rules, owner: Box::new(move |tool| prefixes.owner(tool)) })
+                as Arc<dyn ToolRules>
+        })
+    }
+
+    /// Allows the host of the public URL, beside those that are configured.
+    pub(crate) fn allow_own_host(&self, hosts: AllowedHosts, config: &Config) -> AllowedHosts {
+        let url = config.auth.public_url.as_deref().and_then(|url| url.split_once("://"));
+        let Some((_, rest)) = url else { return hosts };
+        let own = rest.split('/').next().unwrap_or_default().to_owned();
+        match hosts {
+            AllowedHosts::Any => AllowedHosts::Any,
+            AllowedHosts::Loopback => AllowedHosts::List(vec![own]),
+            AllowedHosts::List(mut listed) => {
+                listed.push(own);
+                AllowedHosts::List(listed)
+            }
+        }
+    }
+
+    /// Fetches keys of issuers in time, and reads the file of keys when it changes, until it is stopped.
+    pub(crate) fn run(
+        &self,
+        loops: &Loops,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (authenticator, stopped) = (self.authenticator.clone(), stop.clone());
+        loops.keep("keys of issuers", stop, move || {
+            let (authenticator, stop) = (authenticator.clone(), stopped.clone());
+            async move {
+                loop {
+                    let now = UnixSeconds(SystemClock.now().0 / 1000);
+                    let refresh = async {
+                        authenticator.refresh(now).await;
+                        tokio::time::sleep(REFRESH).await;
+                    };
+                    if stop.run_until_cancelled(refresh).await.is_none() {
+                        return;
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// The rules about scopes.
+fn rules(config: &Config) -> Result<ScopeRules, Failure> {
+    let rows = |rows: &[String]| -> Vec<(String, Vec<String>)> {
+        let pairs = rows.iter().filter_map(|row| row.split_once('='));
+        pairs
+            .map(|(name, words)| {
+                (name.trim().to_owned(), words.split_whitespace().map(str::to_owned).collect())
+            })
+            .collect()
+    };
+    let (needed, includes) = (rows(&config.auth.scopes), rows(&config.auth.includes));
+    ScopeRules::new(
+        needed.iter().map(|(pattern, scopes)| (pattern.as_str(), scopes.as_slice())),
+        includes.iter().map(|(scope, lower)| (scope.as_str(), lower.as_slice())),
+    )
+    .map_err(|error| {
+        Failure::new("cannot use `auth.scopes` or `auth.includes`")
+            .caused_by(error)
+            .hint("write each as `PATTERN = SCOPE SCOPE`, such as \"files/read_* = files:read\"")
+    })
+}
+
+fn issuer(config: &IssuerConfig) -> Result<IssuerSettings, Failure> {
+    let whose = format!("the `[[issuer]]` `{}`", config.name);
+    let mut settings = IssuerSettings::new(&config.name, &config.url);
+    settings.keys = match config.keys.as_deref() {
+        None => KeySource::Discovery,
+        Some("none") => KeySource::None,
+        Some(place) => match place.strip_prefix("file:") {
+            Some(path) => KeySource::File(path.into()),
+            None => KeySource::Url(place.to_owned()),
+        },
+    };
+    if !config.algorithms.is_empty() {
+        let named = |name: &String| {
+            Algorithm::named(name).ok_or_else(|| {
+                let known = Algorithm::ALL.map(Algorithm::as_str).join(", ");
+                Failure::new(format!("{whose} has the algorithm `{name}`, which is not known or not safe"))
+                    .hint(format!("the algorithms are {known}"))
+            })
+        };
+        settings.algorithms = config.algorithms.iter().map(named).collect::<Result<_, _>>()?;
+    }
+    settings.audiences = config.audiences.clone();
+    settings.require_at_jwt = config.require_at_jwt;
+    settings.scope_prefix = config.scope_prefix.clone();
+    if let (Some(client_id), Some(client_secret)) = (&config.client_id, &config.client_secret) {
+        let hint = "write `client_secret = \"env:VARIABLE\"` or `client_secret = \"file:PATH\"`";
+        settings.introspection = Some(IntrospectionSettings {
+            url: config.introspection_url.clone(),
+            client_id: client_id.clone(),
+            client_secret: secret(client_secret, &format!("`client_secret` of {whose}"), hint)?,
+        });
+    }
+    Ok(settings)
+}
+
+/// The rules about scopes, as a layer asks for them.
+struct ScopedTools {
+    rules: Arc<ScopeRules>,
+    owner: Box<dyn Fn(&str) -> (Option<String>, String) + Send + Sync>,
+}
+
+impl ToolRules for ScopedTools {
+    fn missing(&self, scopes: &Scopes, tool: &str) -> Option<Vec<String>> {
+        let (backend, name) = (self.owner)(tool);
+        let needed = self.rules.tool(backend.as_deref(), &name);
+        let granted = ScopeSet::from_shared(Arc::clone(scopes));
+        (!self.rules.allow(&granted, &needed)).then(|| needed.iter().map(str::to_owned).collect())
+    }
+}
