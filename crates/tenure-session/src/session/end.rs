@@ -60,7 +60,7 @@ impl Sessions {
         loop {
             if let Some(session) = self.0.live.get(id) {
                 if !session.is_of(principal, &self.1) {
-                    return Err(crate::session::live_session::unknown_error());
+                    return Err(wake::not_theirs(&self.0, id.key()).await);
                 }
                 return self.end(&session, EndCause::Deleted).await;
             }

@@ -31,7 +31,7 @@ use crate::session::deadline::{self, Deadlines, Due};
 use crate::session::drain::{Creating, DrainStage, draining};
 use crate::session::event_id::EventSecret;
 use crate::session::link::not_started;
-use crate::session::live_session::{Session, SessionInfo, SessionState, unknown_error};
+use crate::session::live_session::{Session, SessionInfo, SessionState};
 use crate::session::news::{LastNews, Watchers};
 use crate::session::other_server::Servers;
 use crate::session::phase::Step;
@@ -352,7 +352,7 @@ impl Sessions {
     ) -> Result<Arc<Session>, Error> {
         match self.0.live.get(id) {
             Some(session) if session.is_of(principal, &self.1) => Ok(session),
-            Some(_) => Err(unknown_error()),
+            Some(_) => Err(Box::pin(wake::not_theirs(&self.0, id.key())).await),
             // Boxed, so that the future of the frequent case stays small.
             None => Box::pin(wake::find(&self.0, *id, principal, &self.1, share())).await,
         }

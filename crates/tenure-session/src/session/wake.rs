@@ -125,6 +125,15 @@ pub(super) async fn find(
     }
 }
 
+/// The error for a session in memory that is another's. Reads its record first, so that the answer takes as long as that for
+/// an id that never was, and fails as that would if the store does.
+pub(super) async fn not_theirs(inner: &Arc<SessionRuntime>, key: SessionKey) -> Error {
+    match inner.store.get(RecordKey::session(key)).await {
+        Ok(_) => unknown_error(),
+        Err(error) => store_failed(error),
+    }
+}
+
 /// Reads a dormant session of this principal.
 pub(super) async fn dormant(
     inner: &Arc<SessionRuntime>,

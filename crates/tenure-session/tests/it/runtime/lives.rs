@@ -45,12 +45,40 @@ async fn a_foreign_session_looks_exactly_like_an_unknown_one() {
     let absent = world.sessions.find(&unknown, &Principal::named("eve")).await.unwrap_err();
     assert_eq!(strange.to_rpc(), absent.to_rpc());
     assert!(world.sessions.find(session.id(), &alice).await.is_ok());
+    // Both take one read of the store, so that the time tells nothing either: both notice that it is broken.
+    let eve = Principal::named("eve");
+    world.store.set_broken(true);
+    for id in [session.id(), &unknown] {
+        let (found, deleted) = (world.sessions.find(id, &eve).await, world.sessions.delete(id, &eve).await);
+        assert_eq!(found.unwrap_err().reason(), Reason::StoreUnavailable);
+        assert_eq!(deleted.unwrap_err().reason(), Reason::StoreUnavailable);
+    }
+    world.store.set_broken(false);
     // Also after it has ended: only its owner is told how.
     world.sessions.end(&session, EndCause::Revoked).await.unwrap();
     let strange = world.sessions.find(session.id(), &Principal::named("eve")).await.unwrap_err();
     assert_eq!(strange.to_rpc(), absent.to_rpc());
     let owner = world.sessions.find(session.id(), &alice).await.unwrap_err();
     assert_eq!((owner.reason(), owner.kind()), (Reason::SessionRevoked, Kind::Gone));
+}
+
+#[tokio::test]
+async fn a_session_belongs_to_one_client_of_its_owner_also_after_its_end() {
+    let world = World::new();
+    let client = |name: &str| Principal::verified("alice".into(), Some(name.into()));
+    let (desk, phone) = (client("desk"), client("phone"));
+    assert_eq!(desk, phone, "they are the same user");
+    let initialize = runtime::request(1, "initialize", &runtime::initialize("2025-11-25"));
+    let session = world.sessions.create(initialize, &desk).await.unwrap().session.unwrap();
+    let id = *session.id();
+    for others in [&phone, &Principal::named("alice")] {
+        assert_eq!(world.sessions.find(&id, others).await.unwrap_err().reason(), Reason::SessionNotFound);
+        assert_eq!(world.sessions.delete(&id, others).await.unwrap_err().reason(), Reason::SessionNotFound);
+    }
+    assert!(world.sessions.find(&id, &desk).await.is_ok());
+    world.sessions.delete(&id, &desk).await.unwrap();
+    assert_eq!(world.sessions.find(&id, &phone).await.unwrap_err().reason(), Reason::SessionNotFound);
+    assert_eq!(world.sessions.find(&id, &desk).await.unwrap_err().reason(), Reason::SessionDeleted);
 }
 
 #[tokio::test]
