@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::scope::ScopeSet;
-use crate::time::UnixSeconds;
+use crate::time::{LEEWAY, UnixSeconds};
 
 /// The longest subject, issuer name or client id that is accepted.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
@@ -91,6 +91,14 @@ impl Identity {
     /// When the credentials expire; [`UnixSeconds::NEVER`] if they do not.
     pub fn expires(&self) -> UnixSeconds {
         self.expires
+    }
+
+    /// Until when the credentials are accepted: tokens a little longer than they say, since clocks differ.
+    pub fn accepted_until(&self) -> UnixSeconds {
+        match self.kind {
+            CredentialKind::Token => self.expires.plus(LEEWAY),
+            CredentialKind::Key | CredentialKind::Certificate => self.expires,
+        }
     }
 
     /// When the credentials were issued, if they say so.

@@ -23,6 +23,9 @@ pub enum AuthRefusal {
     InsufficientScope {
         /// All that the operation needs.
         needed: ScopeSet,
+        /// What the client has and should ask for again. Clients of the revisions with sessions ask for what a challenge
+        /// names, and for nothing else, and would lose it.
+        kept: ScopeSet,
         /// The operation, for the client's log.
         operation: Box<str>,
     },
@@ -128,7 +131,7 @@ impl AuthRefusal {
             Self::Missing => "This server needs credentials".to_owned(),
             Self::Malformed(why) => format!("The credentials cannot be read: {why}"),
             Self::Invalid(fault) => fault.description().to_owned(),
-            Self::InsufficientScope { needed, operation } => format!("{operation} needs the scope {needed}"),
+            Self::InsufficientScope { needed, operation, .. } => format!("{operation} needs the scope {needed}"),
             Self::Unavailable { .. } => "The credentials cannot be checked at present; try again".to_owned(),
         }
     }
@@ -136,14 +139,13 @@ impl AuthRefusal {
     /// The value of `WWW-Authenticate`, if the status has one: one line, always the same text for the same refusal.
     /// A client of the TypeScript SDK compares two challenges to see that a second login changed nothing.
     pub fn challenge(&self, resource: &ProtectedResource) -> Option<HeaderValue> {
+        let initial = || resource.initial_scope().cloned();
         let (error, description, scope) = match self {
-            Self::Missing => (None, None, resource.initial_scope()),
+            Self::Missing => (None, None, initial()),
             Self::Malformed(why) => (Some("invalid_request"), Some((*why).to_owned()), None),
-            Self::Invalid(fault) => {
-                (Some("invalid_token"), Some(fault.description().to_owned()), resource.initial_scope())
-            }
-            Self::InsufficientScope { needed, .. } => {
-                (Some("insufficient_scope"), Some(self.message()), Some(needed))
+            Self::Invalid(fault) => (Some("invalid_token"), Some(fault.description().to_owned()), initial()),
+            Self::InsufficientScope { needed, kept, .. } => {
+                (Some("insufficient_scope"), Some(self.message()), Some(needed.and(kept)))
             }
             Self::Unavailable { .. } => return None,
         };
@@ -196,6 +198,7 @@ mod tests {
         let metadata = r#"resource_metadata="https://h/.well-known/oauth-protected-resource/mcp/files""#;
         let scope = AuthRefusal::InsufficientScope {
             needed: ScopeSet::parse("files:write files:read").unwrap(),
+            kept: ScopeSet::parse("mcp:use files:read").unwrap(),
             operation: "tools/call wri\"te".into(),
         };
         let rows = [
@@ -211,7 +214,7 @@ mod tests {
                 scope,
                 403,
                 format!(
-                    r#"Bearer error="insufficient_scope", scope="files:read files:write", {metadata}, error_description="tools/call wri?te needs the scope files:read files:write""#
+                    r#"Bearer error="insufficient_scope", scope="files:read files:write mcp:use", {metadata}, error_description="tools/call wri?te needs the scope files:read files:write""#
                 ),
             ),
             (

@@ -56,6 +56,12 @@ impl ScopeSet {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// All scopes of both.
+    #[must_use]
+    pub fn and(&self, others: &Self) -> Self {
+        Self::of(self.iter().chain(others.iter())).unwrap_or_else(|| self.clone())
+    }
 }
 
 /// The scopes in the order of the alphabet, with spaces between them: a challenge has to be the same text each time.
@@ -166,6 +172,14 @@ impl ScopeRules {
     pub fn all_of(&self, backend: &str) -> ScopeSet {
         let rules = self.rules.iter().filter(|rule| rule.pattern.covers(Some(backend)));
         ScopeSet::of(rules.flat_map(|rule| rule.needed.iter())).unwrap_or_default()
+    }
+
+    /// Those of the granted scopes that rules know.
+    pub fn known(&self, granted: &ScopeSet) -> ScopeSet {
+        let is_known = |scope: &&str| {
+            self.included.contains_key(*scope) || self.rules.iter().any(|rule| rule.needed.has(scope))
+        };
+        ScopeSet::of(granted.iter().filter(is_known)).unwrap_or_default()
     }
 
     /// Whether no operation needs a scope.

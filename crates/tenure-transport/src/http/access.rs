@@ -80,10 +80,10 @@ impl Sender<'_> {
         self.identity.as_ref().map(|identity| identity.scopes().shared())
     }
 
-    /// When its credentials expire; `None` if they do not.
-    pub(super) fn expires(&self) -> Option<Time> {
-        let expires = self.identity.as_ref()?.expires();
-        (expires != UnixSeconds::NEVER).then(|| Time(expires.0.saturating_mul(1000)))
+    /// Until when its credentials are accepted; `None` if they do not expire.
+    fn expires(&self) -> Option<Time> {
+        let until = self.identity.as_ref()?.accepted_until();
+        (until != UnixSeconds::NEVER).then(|| Time(until.0.saturating_mul(1000)))
     }
 
     /// Tells a session until when its owner may use it. Streams of the session follow the newest credentials.
@@ -163,8 +163,12 @@ impl Endpoint {
     ) -> Result<(), Box<Response<Body>>> {
         let (Some(auth), Some(identity)) = (self.auth(), &sender.identity) else { return Ok(()) };
         let Message::Request(request) = message else { return Ok(()) };
-        auth.allow(identity, &request.method, request.params.as_ref())
-            .map_err(|refusal| Box::new(auth.refuse(&refusal, Some(&request.id), answers)))
+        auth.allow(identity, &request.method, request.params.as_ref()).map_err(|mut refusal| {
+            if let (AuthRefusal::InsufficientScope { kept, .. }, Answers::Session) = (&mut refusal, answers) {
+                *kept = auth.scopes.known(identity.scopes());
+            }
+            Box::new(auth.refuse(&refusal, Some(&request.id), answers))
+        })
     }
 
     /// Checks that the sender may use the endpoint at all, for requests that have no message.
@@ -219,7 +223,10 @@ impl EndpointAuth {
     ) -> Result<(), AuthRefusal> {
         match self.scopes.allow(identity.scopes(), &needed) {
             true => Ok(()),
-            false => Err(AuthRefusal::InsufficientScope { needed, operation: operation() }),
+            false => {
+                let (kept, operation) = (ScopeSet::default(), operation());
+                Err(AuthRefusal::InsufficientScope { needed, kept, operation })
+            }
         }
     }
 

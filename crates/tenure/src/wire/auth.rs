@@ -103,7 +103,7 @@ impl Auth {
         let rules = Arc::clone(&self.rules);
         (!rules.is_empty()).then(|| {
             let owner = backend.map(str::to_owned);
-            Arc::new(ScopedTools { rules, owner: Box::new(move |tool| (owner.clone(), tool.to_owned())) })
+            Arc::new(ScopedTools { rules, owner: Arc::new(move |tool| (owner.clone(), tool.to_owned())) })
                 as Arc<dyn ToolRules>
         })
     }
@@ -113,7 +113,7 @@ impl Auth {
         let Some(prefixes) = self.prefixes.clone() else { return self.tools(None) };
         let rules = Arc::clone(&self.rules);
         (!rules.is_empty()).then(|| {
-            Arc::new(ScopedTools { rules, owner: Box::new(move |tool| prefixes.owner(tool)) })
+            Arc::new(ScopedTools { rules, owner: Arc::new(move |tool| prefixes.owner(tool)) })
                 as Arc<dyn ToolRules>
         })
     }
@@ -218,7 +218,7 @@ fn issuer(config: &IssuerConfig) -> Result<IssuerSettings, Failure> {
 /// The rules about scopes, as a layer asks for them.
 struct ScopedTools {
     rules: Arc<ScopeRules>,
-    owner: Box<dyn Fn(&str) -> (Option<String>, String) + Send + Sync>,
+    owner: ToolOwner,
 }
 
 impl ToolRules for ScopedTools {

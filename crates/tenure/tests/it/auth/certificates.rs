@@ -64,7 +64,11 @@ impl World {
     }
 
     /// Sends a request as a client that has this certificate.
-    async fn send(&self, ask: &Ask, own: Option<&(CertificateDer<'static>, Vec<u8>)>) -> io::Result<Response> {
+    async fn send(
+        &self,
+        ask: &Ask,
+        own: Option<&(CertificateDer<'static>, Vec<u8>)>,
+    ) -> io::Result<Response> {
         let mut roots = RootCertStore::empty();
         roots.add(self.servers.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());

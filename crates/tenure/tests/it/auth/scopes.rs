@@ -27,7 +27,7 @@ async fn au7_a_call_that_needs_more_is_challenged_and_goes_on_in_the_same_sessio
     let session = world.session(&narrow).await;
     let refused = world.send(append(&session).bearer(&narrow)).await;
     let expected = format!(
-        "Bearer error=\"insufficient_scope\", scope=\"notes:write\", \
+        "Bearer error=\"insufficient_scope\", scope=\"mcp:use notes:read notes:write\", \
          resource_metadata=\"{PUBLIC}/.well-known/oauth-protected-resource/mcp\", \
          error_description=\"tools/call notebook_append needs the scope notes:write\""
     );
@@ -77,7 +77,7 @@ async fn a_modern_call_is_challenged_too() {
     let refused = world.send(modern::ask(7, "tools/call", &params).bearer(&token)).await;
     assert_eq!(refused.fault(), (403, -31003, "forbidden".to_owned()));
     assert_eq!(refused.json()["id"], 7);
-    assert!(challenge(&refused).1.contains("scope=\"notes:write\""));
+    assert!(challenge(&refused).1.contains("scope=\"notes:write\""), "modern clients add to what they have");
 }
 
 #[tokio::test]
@@ -94,7 +94,8 @@ async fn without_the_scope_for_everything_only_the_greeting_is_answered() {
     for ask in asks {
         let refused = world.send(ask.bearer(&token)).await;
         assert_eq!(refused.fault().0, 403);
-        assert!(challenge(&refused).1.contains("scope=\"mcp:use\""));
+        let (_, challenge) = challenge(&refused);
+        assert!(challenge.contains("scope=\"mcp:use"), "{challenge}");
     }
     assert_eq!(world.send(session.request(4, "ping", &json!({})).bearer(&token)).await.status(), 200);
     assert_eq!(
