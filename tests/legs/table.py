@@ -319,6 +319,17 @@ for command in each_sdk("gateway.mjs VERSION {tenure} {clients}", "gateway.py {t
         )
     )
 
+# Each SDK logs in at an authorization server of its own.
+for sdk in ("ts1", "ts2", "py1", "py2"):
+    LEGS.append(
+        Leg(
+            name=f"clients/auth-{sdk}",
+            shows=f"SDK {sdk} logs in at a real authorization server, gets wider tokens, renews them and keeps its session",
+            needs=["programs", "clients"],
+            run=[f"tests/clients/auth/run {{clients}} {{tenure}} {sdk}"],
+        )
+    )
+
 # Every SDK through one gateway to a server over HTTP. Each of them kills the server, so they come one after the other.
 for name, kind, path, command in (
     ("python-sse", "fastmcp", "/sse", "{py1} tests/clients/fastmcp_server.py sse {port}"),
