@@ -131,7 +131,9 @@ impl AuthRefusal {
             Self::Missing => "This server needs credentials".to_owned(),
             Self::Malformed(why) => format!("The credentials cannot be read: {why}"),
             Self::Invalid(fault) => fault.description().to_owned(),
-            Self::InsufficientScope { needed, operation, .. } => format!("{operation} needs the scope {needed}"),
+            Self::InsufficientScope { needed, operation, .. } => {
+                format!("{operation} needs the scope {needed}")
+            }
             Self::Unavailable { .. } => "The credentials cannot be checked at present; try again".to_owned(),
         }
     }
