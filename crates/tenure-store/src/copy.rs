@@ -184,12 +184,22 @@ pub async fn save_log(store: &dyn Store, session: SessionKey) -> Result<SavedLog
     // the trimmed position, where nothing may be kept.
     let now = store.survey(session).await?;
     let (next_stream, trimmed) = (now.next_stream, now.kept.trimmed);
-    streams.retain_mut(|saved| {
+    let mut kept = Vec::with_capacity(streams.len());
+    for mut saved in streams {
+        let Some(known) = now.streams.iter().find(|known| known.stream == saved.stream) else { continue };
+        if saved.note.is_some() && known.ended {
+            // It ended after it was read. A trim that came after its end may apply to what was read, so the end has to be
+            // there too; if another trim has taken that meanwhile, nothing of the stream is left.
+            saved = save_stream(store, session, known.clone()).await?;
+            if saved.events.is_empty() {
+                continue;
+            }
+        }
         let gone = saved.events.partition_point(|event| event.position <= trimmed);
         saved.trimmed = saved.events.drain(..gone).last().map_or(saved.trimmed, |event| event.position);
-        now.streams.iter().any(|known| known.stream == saved.stream)
-    });
-    Ok(SavedLog { streams, next_stream, trimmed })
+        kept.push(saved);
+    }
+    Ok(SavedLog { streams: kept, next_stream, trimmed })
 }
 
 async fn save_stream(

@@ -7,14 +7,17 @@ mod contents;
 
 use std::error::Error as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
+use tenure_session::forward_store;
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    EntryPlace, Event, Expected, Keep, NewEvent, ReadLimit, RecordKey, SavedLog, Space, Store,
+    EntryPlace, Epoch, Event, Expected, Keep, NewEvent, ReadLimit, RecordKey, SavedLog, Space, Store, Stored,
+    Survey,
 };
 use tenure_store::copy::{CopyError, CopyTotals, copy, save_log};
 use tenure_store::disk::{Disk, Sync};
@@ -235,6 +238,55 @@ async fn a_saved_log_is_what_restore_takes() {
     to.restore(key(1), saved).await.unwrap();
     assert_eq!(log(&to, key(1)).await, log(&from, key(1)).await);
     assert_eq!(save_log(&from, key(250)).await, Ok(SavedLog::default()));
+}
+
+/// A store in which a request ends, and all but its end is trimmed, right before the second survey.
+struct EndsMeanwhile {
+    inner: Memory,
+    epoch: Epoch,
+    surveys: AtomicUsize,
+}
+
+impl EndsMeanwhile {
+    fn memory<T>(&self, operation: impl FnOnce(&dyn Store) -> T) -> T {
+        operation(&self.inner)
+    }
+}
+
+impl Store for EndsMeanwhile {
+    forward_store!(memory: put, get, peek, delete, expired, list, claim, owner, release, append, read, trim);
+    forward_store!(memory: drop_session, tail, restore, capabilities, trouble);
+
+    fn survey(&self, session: SessionKey) -> Stored<Survey> {
+        let meanwhile = (self.surveys.fetch_add(1, Ordering::SeqCst) == 1).then(|| {
+            let ended = self.inner.append(session, self.epoch, vec![event(1, "", EntryPlace::End, 100)]);
+            (ended, self.inner.trim(session, Keep { events: 1, ..KEEP_ALL }))
+        });
+        let survey = self.inner.survey(session);
+        Box::pin(async move {
+            if let Some((ended, trimmed)) = meanwhile {
+                ended.await?;
+                trimmed.await?;
+            }
+            survey.await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_ends_and_is_trimmed_while_its_log_is_saved_is_saved_with_its_end() {
+    let inner = Memory::new();
+    let epoch = inner.claim(key(1), NODE, None).await.unwrap();
+    let call = vec![event(1, "call", EntryPlace::Note, 100), event(1, "a", EntryPlace::Middle, 100)];
+    inner.append(key(1), epoch, call).await.unwrap();
+    let store = EndsMeanwhile { inner, epoch, surveys: AtomicUsize::new(0) };
+    let saved = save_log(&store, key(1)).await.unwrap();
+    let [stream] = &saved.streams[..] else { panic!("one stream: {saved:?}") };
+    assert_eq!((stream.note.as_ref(), stream.events.len()), (None, 1), "it is complete: {stream:?}");
+    assert_eq!(stream.events[0].place, EntryPlace::End);
+    let to = Memory::new();
+    to.restore(key(1), saved).await.unwrap();
+    assert_eq!(log(&to, key(1)).await, log(&store.inner, key(1)).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
