@@ -199,8 +199,10 @@ impl EndpointAuth {
             // A client begins with these, to learn what there is to ask for.
             Method::Initialize | Method::Ping => Ok(()),
             Method::ToolsCall => {
-                // The layer in front of the server refuses a call whose tool cannot be read.
-                let Some(name) = params::tool_name(request) else { return Ok(()) };
+                let Some(name) = params::tool_name(request) else {
+                    // Servers could read different names there, so it needs what any tool may need.
+                    return self.need(identity, self.scopes.all(), || "tools/call".into());
+                };
                 let (backend, tool) = match &self.owner {
                     Some(owner) => owner(&name),
                     None => (self.backend.clone(), name.clone()),

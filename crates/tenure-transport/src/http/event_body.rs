@@ -129,18 +129,14 @@ impl EventSource for SessionEvents {
             return Poll::Ready(None);
         }
         let retry = self.reader.retry();
-        match self.reader.poll_next(cx) {
-            Poll::Ready(item) => {
-                Poll::Ready(item.map(|item| sse::write_worded(&item, retry, self.wording, out)))
-            }
-            // Asked only while the stream is quiet: an event that is ready was meant for the owner of good credentials.
-            Poll::Pending if self.is_expired(cx) => {
-                self.expiry = Expiry::Over;
-                sse::write_close(retry, out);
-                Poll::Ready(Some(()))
-            }
-            Poll::Pending => Poll::Pending,
+        // Asked first: a client that reads slowly has always an event waiting. It can resume with its next credentials.
+        if self.is_expired(cx) {
+            self.expiry = Expiry::Over;
+            sse::write_close(retry, out);
+            return Poll::Ready(Some(()));
         }
+        let item = ready!(self.reader.poll_next(cx));
+        Poll::Ready(item.map(|item| sse::write_worded(&item, retry, self.wording, out)))
     }
 }
 

@@ -152,7 +152,8 @@ impl Router {
     /// The text for a path that is not served.
     fn where_else(&self) -> String {
         let mut names: Vec<_> = self.named.keys().map(|name| format!("/mcp/{name}")).collect();
-        if names.is_empty() {
+        // The names of the servers behind are for callers with credentials.
+        if names.is_empty() || self.mcp.auth().is_some() {
             return "not found; the MCP endpoint is /mcp\n".to_owned();
         }
         names.sort();

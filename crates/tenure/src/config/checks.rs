@@ -78,6 +78,13 @@ fn auth_problems(layered: &Layered) -> Vec<Problem> {
             "tokens are issued for a URL: set it to the one that clients use, such as \"https://mcp.example.com\"",
         );
     }
+    if (!auth.scopes.is_empty() || !auth.includes.is_empty()) && !auth.has_credentials() {
+        let what = "`auth.scopes` or `auth.includes` is set, and no credentials are configured".to_owned();
+        refuse(
+            what,
+            "callers without credentials have no scopes, so nothing would be checked: set `auth.keys_file`, or add an `[[issuer]]`",
+        );
+    }
     if auth.certificates && layered.draft.tls_client_ca.is_none() {
         let what = "`auth.certificates` is true, and `tls.client_ca` is not set".to_owned();
         refuse(what, "set it to the file with the authorities of your clients' certificates");

@@ -19,7 +19,7 @@ use tenure_transport::http::{AllowedHosts, EndpointAuth, StreamExpiry, ToolOwner
 use tokio_util::sync::CancellationToken;
 
 use super::backends::secret;
-use crate::config::{Config, IssuerConfig};
+use crate::config::{AuthMode, Config, IssuerConfig};
 use crate::failure::Failure;
 
 /// How often issuers and the file of keys are looked at.
@@ -42,6 +42,14 @@ impl Auth {
     pub(crate) fn new(config: &Config) -> Result<Option<Self>, Failure> {
         let auth = &config.auth;
         if !auth.is_on() {
+            // A configuration that was read has been checked; one that an embedder put together has not.
+            if !config.listen.ip().is_loopback() && auth.mode != AuthMode::None {
+                return Err(Failure::new(format!(
+                    "`listen` is {}, and callers need no credentials",
+                    config.listen
+                ))
+                .hint("configure some, or set `auth.mode` to `none`"));
+            }
             return Ok(None);
         }
         let settings = AuthSettings {

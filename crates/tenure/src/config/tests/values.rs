@@ -447,6 +447,18 @@ fn credentials_that_cannot_work_are_refused() {
 }
 
 #[test]
+fn scopes_without_credentials_would_check_nothing() {
+    fails(
+        &file("[auth]\nscopes = [\"* = mcp:use\"]\n"),
+        &expect![[r#"
+            error: `auth.scopes` or `auth.includes` is set, and no credentials are configured
+
+            hint: callers without credentials have no scopes, so nothing would be checked: set `auth.keys_file`, or add an `[[issuer]]`
+        "#]],
+    );
+}
+
+#[test]
 fn what_is_shown_of_issuers_loads_as_it_was() {
     let text = "[auth]\npublic_url = \"https://mcp.example.com/\"\nscopes = [\"files/read_* = files:read\", \"* = mcp:use\"]\n\
         [[issuer]]\nname = \"corp\"\nurl = \"https://id.example.com\"\naudiences = [\"api\"]\nalgorithms = [\"ES256\"]\n\

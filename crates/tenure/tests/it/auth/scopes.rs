@@ -106,6 +106,22 @@ async fn without_the_scope_for_everything_only_the_greeting_is_answered() {
 }
 
 #[tokio::test]
+async fn a_call_that_names_two_tools_needs_what_any_of_them_needs() {
+    let world = World::with(RULES).await;
+    let token = world.token_with("alice", &json!({ "scope": "mcp:use" }));
+    let session = world.session(&token).await;
+    for params in [
+        r#"{"name":"public_echo","name":"notebook_append","arguments":{}}"#,
+        r#"{"name":"public_echo","Name":"notebook_append","arguments":{}}"#,
+        r#"{"arguments":{}}"#,
+    ] {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let refused = world.send(session.post_raw(body).bearer(&token)).await;
+        assert_eq!(refused.fault(), (403, -31003, "forbidden".to_owned()), "{params}");
+    }
+}
+
+#[tokio::test]
 async fn a_batch_is_refused_as_a_whole() {
     let world = World::with(RULES).await;
     let token = world.token_with("alice", &json!({ "scope": "mcp:use" }));
