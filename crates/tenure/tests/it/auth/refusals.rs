@@ -48,7 +48,7 @@ async fn au2_bad_tokens_are_refused_in_the_words_of_the_standard_and_reach_nothi
         ("bound to a key", sign(es256(), json!({ "cnf": { "jkt": "x" } }))),
         ("not a token", "a.b.c".to_owned()),
         ("opaque", "9f8e7d6c".to_owned()),
-        ("a key that nobody has", "tnr_0000000000000000000000000000000000000000000".to_owned()),
+        ("a key that was never made", "tnr_0000000000000000000000000000000000000000000".to_owned()),
     ];
     for (what, token) in rows {
         let refused = initialize("2025-11-25").bearer(&token).send(node.address()).await;
