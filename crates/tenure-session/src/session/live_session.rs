@@ -105,6 +105,8 @@ pub(super) struct SessionState {
     pub(super) next_call: u64,
     /// Backend futures that exist, including those of cancelled requests; at most `max_pending`.
     pub(super) running: usize,
+    /// The number of `UseGuard`s.
+    pub(super) guards: usize,
     /// Requests of the server that wait for the client's answer.
     pub(super) asks: HashMap<u64, Ask, RandomState>,
     pub(super) next_ask: u64,
@@ -486,7 +488,8 @@ impl Session {
         }
         // Running requests and open streams count as use: a client that only listens must not lose its session. A last
         // use in the future means that the clock was set back; without a correction the session would live too long.
-        let is_used = state.running > 0 || state.streams.values().any(|stream| stream.reader.is_some());
+        let has_reader = state.streams.values().any(|stream| stream.reader.is_some());
+        let is_used = state.running > 0 || state.guards > 0 || has_reader;
         if is_used || self.last_used() > now {
             self.last_used.store(now.0, Ordering::Relaxed);
         }
@@ -594,6 +597,7 @@ impl SessionState {
             calls: HashMap::default(),
             next_call: 0,
             running: 0,
+            guards: 0,
             asks: HashMap::default(),
             next_ask: 0,
             streams: HashMap::default(),

@@ -10,7 +10,7 @@
 //! `link` (to the server), `request` (from the client), `ask` (to the client), `server_side` and `news` (messages from
 //! servers), `stream`, `event_id` and `reader` (events to the client), `backlog` (events that the log did not take),
 //! `save` (the record), `settings` and `change_settings` (metadata and idle time), `sleep`, `wake`, `other_server` and
-//! `recover` (dormant and back), `relink` (a new server), `deadline`, `handshake_ttl` and `sweep` (expiry), `end` (of
+//! `recover` (dormant and back), `relink` (a new server), `deadline`, `use_guard`, `handshake_ttl` and `sweep` (expiry), `end` (of
 //! one session), `operator` (commands of operators), `drain` (shutdown).
 
 mod sessions;
@@ -38,6 +38,7 @@ mod other_server;
 mod recover;
 mod relink;
 mod deadline;
+mod use_guard;
 mod handshake_ttl;
 mod sweep;
 mod end;
@@ -53,3 +54,4 @@ pub use reader::{Item, Reader};
 pub use recover::noted_requests;
 pub use request::Answer;
 pub use sessions::{Created, SessionParts, Sessions, Tallies};
+pub use use_guard::UseGuard;

@@ -38,6 +38,7 @@ use crate::session::phase::Step;
 use crate::session::registry::SessionRegistry;
 use crate::session::settings::check_size;
 use crate::session::share::SessionCharge;
+use crate::session::use_guard::UseGuard;
 use crate::session::wake::{self, Waking};
 use crate::settings::Settings;
 use crate::supervise::{Avoided, Loops};
@@ -106,6 +107,8 @@ pub struct Created {
     pub session: Option<Arc<Session>>,
     /// The response to `initialize`.
     pub answer: Bytes,
+    /// Keeps the session from expiring before its client has the response, or longer if the caller keeps it.
+    pub in_use: Option<UseGuard>,
 }
 
 /// Numbers of sessions, now and since the start.
@@ -292,6 +295,7 @@ impl Sessions {
                 return Ok(Created {
                     session: None,
                     answer: message::write_error(Some(&request.id), &error),
+                    in_use: None,
                 });
             }
         };
@@ -307,6 +311,8 @@ impl Sessions {
         let (guard, version) = write.await.map_err(store_failed)?;
         // No await follows, so the future cannot be dropped from here on.
         guard.commit();
+        // Before the session can be found and expire.
+        let in_use = Some(session.in_use());
         inner.live.insert(id, Arc::clone(&session));
         {
             // Schedule again: an entry from the handshake may have come up before the session was in the registry.
@@ -321,7 +327,7 @@ impl Sessions {
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");
         let answer = message::write_result(&request.id, &result);
-        Ok(Created { session: Some(session), answer })
+        Ok(Created { session: Some(session), answer, in_use })
     }
 
     /// Finds a session of this principal by its id, and wakes it if it is dormant.

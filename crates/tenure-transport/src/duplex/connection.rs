@@ -16,6 +16,7 @@ use tenure_protocol::{
 };
 use tenure_session::call::Caller;
 use tenure_session::exchange::Exchanges;
+use tenure_session::session::UseGuard;
 use tenure_session::{Answer, EventId, Reader, Session, SessionId, Sessions};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,8 @@ pub(crate) struct DuplexConnection {
     /// Requests without a session, where they are served.
     exchanging: Option<Exchanging>,
     session: Option<Arc<Session>>,
+    /// The session does not expire as long as its connection is open.
+    in_use: Option<UseGuard>,
     /// A message that came while the session was being opened, to be taken when the session is open.
     held: Option<InputMessage>,
     settings: DuplexSettings,
@@ -112,6 +115,7 @@ impl DuplexConnection {
             questions: Arc::default(),
             exchanging: None,
             session: None,
+            in_use: None,
             held: None,
             settings,
             stop,
@@ -132,6 +136,7 @@ impl DuplexConnection {
     /// Resumes a session whose client has come back: after the cursor, or after the last event that was read.
     pub(crate) async fn resume(&mut self, session: Arc<Session>, cursor: Option<&Cursor>) {
         // Set first, because the caller may drop this future at any await.
+        self.in_use = Some(session.in_use());
         self.session = Some(Arc::clone(&session));
         let names = session.event_names();
         let mut unread = session.unread_streams(cursor.map(Cursor::highest));
@@ -272,6 +277,7 @@ impl DuplexConnection {
         if created.session.is_some() {
             self.tasks.opened.cancel();
         }
+        self.in_use = created.in_use;
         // The answer to `initialize` comes before any other message of the session.
         self.say(created.answer).await;
         if let Some(session) = created.session {

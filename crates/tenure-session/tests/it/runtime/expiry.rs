@@ -69,6 +69,22 @@ async fn a_quiet_listener_and_a_long_call_are_use() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_that_is_in_use_does_not_expire() {
+    let world = World::with(limits(Some(30 * MINUTE), None));
+    let session = world.session().await;
+    let (first, second) = (session.in_use(), session.in_use());
+    tokio::time::sleep(300 * MINUTE).await;
+    drop(first);
+    tokio::time::sleep(300 * MINUTE).await;
+    drop(second);
+    // The idle time starts anew with the last end of use.
+    tokio::time::sleep(29 * MINUTE).await;
+    json_of(request(&session, 1, "ping").await.unwrap());
+    tokio::time::sleep(61 * MINUTE).await;
+    assert_eq!(request(&session, 2, "ping").await.unwrap_err().reason(), Reason::SessionExpired);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_without_limits_never_expires() {
     let world = World::with(limits(None, None));
     let session = world.session().await;

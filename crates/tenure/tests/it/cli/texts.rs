@@ -123,7 +123,7 @@ async fn au11_a_server_that_others_can_reach_does_not_start_without_credentials(
 
 #[tokio::test]
 async fn config_check_finds_a_store_that_serve_would_trip_over() {
-    let store = ["--store", "redis://localhost"];
+    let store = ["--listen", "127.0.0.1:0", "--store", "redis://localhost"];
     let served = refused(&[&["serve"][..], &store].concat(), 1).await;
     assert_eq!(refused(&[&["config", "check"][..], &store].concat(), 1).await, served);
 }
@@ -176,7 +176,7 @@ async fn an_unknown_variable_is_an_error() {
 #[tokio::test]
 async fn a_store_that_does_not_exist_is_explained() {
     expect_file!["snapshots/unknown_store.txt"]
-        .assert_eq(&refused(&["serve", "--store", "redis://localhost"], 1).await);
+        .assert_eq(&refused(&["serve", "--listen", "127.0.0.1:0", "--store", "redis://localhost"], 1).await);
 }
 
 #[tokio::test]
