@@ -40,6 +40,7 @@ async fn a_handshake_that_nobody_goes_on_with_gives_its_place_back() {
     let share = budget.share(Peer::UNKNOWN);
     let initialize = runtime::request(0, "initialize", &runtime::initialize("2025-11-25"));
     let created = world.sessions.create_within(share, initialize, &Principal::ANONYMOUS).await.unwrap();
+    drop(created.in_use);
     let session = created.session.unwrap();
     tokio::time::sleep(59 * SECOND).await;
     assert!(!session.is_over());
