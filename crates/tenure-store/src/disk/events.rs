@@ -139,8 +139,11 @@ impl StoreWriter {
         self.commit();
         self.logs.remove(&session);
         // Read all keys before the first removal goes into the batch: if reading fails, nothing is removed.
-        let keys = |keyspace: &Keyspace| -> Result<Vec<_>, StoreError> {
-            keyspace.prefix(session.as_bytes()).map(|entry| entry.key().map_err(failed)).collect()
+        // Copied: a key that was read is a slice of its block, events included, and the removal would keep the block in
+        // memory until it is in a table itself.
+        let keys = |keyspace: &Keyspace| -> Result<Vec<Vec<u8>>, StoreError> {
+            let entries = keyspace.prefix(session.as_bytes());
+            entries.map(|entry| entry.key().map(|key| key.to_vec()).map_err(failed)).collect()
         };
         let (events, notes) = (keys(&self.keyspaces.events)?, keys(&self.keyspaces.notes)?);
         self.progress.removed.fetch_add((events.len() + notes.len()) as u64, Ordering::AcqRel);
