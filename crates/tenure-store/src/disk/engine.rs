@@ -14,6 +14,7 @@ use fjall::PersistMode;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tokio::sync::{Notify, mpsc};
 
+use super::background::{in_background, lower_priority};
 use super::error::DiskError;
 use super::guard;
 use super::job::{Signal, Write, WriterProgress};
@@ -69,7 +70,8 @@ impl Engine {
         }
         guard::look(folder, &mark)?;
         let data = folder.join("data");
-        let keyspaces = open_data(folder, &data, options.max_files).map_err(guard::find_files)?;
+        let opened = in_background(|| open_data(folder, &data, options.max_files)).map_err(&io)?;
+        let keyspaces = opened.map_err(guard::find_files)?;
         let keyspaces = Arc::new(keyspaces);
         private::close(folder).map_err(&io)?;
         sync_folder(folder).map_err(&io)?;
@@ -124,7 +126,13 @@ impl Engine {
                 thread("tenure-sync", move || vital(&of_keeper, || keeper.run(&keeper_stopped)))
                     .map_err(&io)?,
             ),
-            tidy: Some(thread("tenure-tidy", move || tidy.run(&tidy_stopped)).map_err(&io)?),
+            tidy: Some(
+                thread("tenure-tidy", move || {
+                    lower_priority();
+                    tidy.run(&tidy_stopped);
+                })
+                .map_err(&io)?,
+            ),
         })
     }
 

@@ -6,8 +6,8 @@
 //! earlier version can be opened if later versions only added to its layout; see [`FORMAT`].
 
 use bytes::Bytes;
-use fjall::config::PartitioningPolicy;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions};
+use fjall::config::{CompressionPolicy, PartitioningPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 use tenure_session::id::{NodeId, Position, SessionKey, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{EntryPlace, Epoch, Event, Record, RecordKey, Space, Version};
@@ -45,9 +45,14 @@ impl Keyspaces {
     pub(super) fn open(database: Database) -> Result<Self, fjall::Error> {
         // A merge keeps the last key of every block until it writes the index, and the key holds the whole block in memory.
         // With one index per table those are all blocks of a table of 64 MiB, which repetitive events make much larger before
-        // they are compressed. With parts of 4 KiB it is some fifty blocks. An existing keyspace keeps its own policy.
+        // they are compressed. With parts of 4 KiB it is some fifty blocks.
+        //
+        // All tables are compressed, also those that are merged soon: messages are text, and under a flood of events the
+        // disk writes cost more processor time than the compression. An existing keyspace keeps its own policies.
         let options = || {
-            KeyspaceCreateOptions::default().index_block_partitioning_policy(PartitioningPolicy::all(true))
+            KeyspaceCreateOptions::default()
+                .index_block_partitioning_policy(PartitioningPolicy::all(true))
+                .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
         };
         let keyspace = |name: &str| database.keyspace(name, options);
         let [meta, records, deadlines, owners, events, notes] = NAMES.map(keyspace);

@@ -23,6 +23,7 @@ mod tidy;
 mod revive;
 mod guard;
 mod private;
+mod background;
 mod raw;
 mod check;
 mod fates;

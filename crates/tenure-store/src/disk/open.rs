@@ -22,6 +22,9 @@ use super::room::Health;
 /// Size of the journals at which the engine moves their contents into tables.
 const JOURNAL_BYTES: u64 = 64 << 20;
 
+/// Blocks of tables that the engine keeps in memory. Clients read what was written last, and that is in memory anyway.
+const CACHE_BYTES: u64 = 16 << 20;
+
 /// What a finished write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sync {
@@ -117,8 +120,10 @@ pub(super) fn open_data(
     private::make(data).map_err(DiskError::io(folder))?;
     // Journals are not compressed: the engine starts the next journal by the size of the file, and opening a store
     // reads all uncompressed bytes. Repetitive contents would grow to gigabytes.
-    let builder =
-        Database::builder(data).max_journaling_size(JOURNAL_BYTES).journal_compression(CompressionType::None);
+    let builder = Database::builder(data)
+        .cache_size(CACHE_BYTES)
+        .max_journaling_size(JOURNAL_BYTES)
+        .journal_compression(CompressionType::None);
     let builder = match max_files {
         Some(most) => builder.max_cached_files(Some(most.max(LEAST_FILES))),
         None => builder,

@@ -34,7 +34,7 @@ const MAX_BYTES: u64 = 8 << 20;
 ///
 /// Four times as much can be in memory: the table that is written to, one that waits, one on its way to the disk, and the
 /// last one that came there, which the engine keeps until it begins the next.
-pub(super) const MEMORY_BYTES: u64 = 16 << 20;
+pub(super) const MEMORY_BYTES: u64 = 8 << 20;
 
 /// The most tables of a keyspace on their way to the disk when another one is begun. The engine itself allows four, and
 /// then sleeps for 100 ms at a time.
