@@ -12,11 +12,8 @@ use tenure_protocol::json::{members, scan};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError, params};
 use tenure_session::Route;
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
-use tenure_session::call::Fanout;
+use tenure_session::call::{Fanout, Scopes};
 use tenure_session::port::BoxFuture;
-
-/// The scopes of a caller.
-pub type Scopes = Arc<[Box<str>]>;
 
 /// Says which tools a caller may use.
 pub trait ToolRules: Send + Sync + 'static {

@@ -16,7 +16,7 @@ pub struct Caller {
     /// The principal.
     pub principal: Principal,
     /// The scopes of its credentials, sorted. `None` if no credentials were needed, and for requests of our own.
-    pub scopes: Option<Arc<[Box<str>]>>,
+    pub scopes: Option<Scopes>,
     /// The W3C `traceparent` of the message, if it has one.
     pub traceparent: Option<Box<str>>,
     /// How it gets an answer after its connection closed.
@@ -24,6 +24,9 @@ pub struct Caller {
     /// The memory of the message, counted until the message is no longer needed.
     pub held: Option<Arc<Taken>>,
 }
+
+/// Scopes of credentials, sorted.
+pub type Scopes = Arc<[Box<str>]>;
 
 /// How a client gets an answer after the connection that waited for it has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

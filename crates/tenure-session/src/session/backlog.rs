@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tenure_protocol::{RequestId, message};
 use tokio::time::Instant;
 
+use crate::call::Scopes;
 use crate::id::{Position, StreamId};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{EntryPlace, NewEvent};
@@ -32,17 +33,52 @@ pub(super) struct NotedRequest {
 }
 
 impl NotedRequest {
-    pub(crate) fn of(request: &message::Request) -> Self {
+    pub(crate) fn of(request: &message::Request, scopes: Option<&Scopes>) -> Self {
         let written = message::write_request(&request.id, &request.method, request.params.as_ref());
-        Self { id: request.id.clone(), request: written }
+        Self { id: request.id.clone(), request: with_scopes(written, scopes) }
+    }
+}
+
+/// The note of a request, with the scopes of its caller: it must not get more than that when it runs again.
+pub(super) fn with_scopes(request: Bytes, scopes: Option<&Scopes>) -> Bytes {
+    match scopes {
+        Some(scopes) => {
+            let names = serde_json::Value::from_iter(scopes.iter().map(|scope| &**scope));
+            with_member(&request, &format!(r#""scopes":{names}"#))
+        }
+        None => request,
     }
 }
 
 /// The note of a held request: the request is in the log, but no server has seen it.
-pub(super) fn held_note(request: &message::Request) -> Bytes {
-    let noted = NotedRequest::of(request).request;
-    let open = noted.strip_suffix(b"}").expect("a request is an object");
-    [open, br#","begun":false}"#].concat().into()
+pub(super) fn held_note(request: &message::Request, scopes: Option<&Scopes>) -> Bytes {
+    with_member(&NotedRequest::of(request, scopes).request, r#""begun":false"#)
+}
+
+fn with_member(note: &Bytes, member: &str) -> Bytes {
+    let open = note.strip_suffix(b"}").expect("a request is an object");
+    [open, b",", member.as_bytes(), b"}"].concat().into()
+}
+
+/// The scopes that the requests of a note were sent with; those of a batch came together, with the same ones.
+pub(super) fn noted_scopes(note: &Bytes) -> Option<Scopes> {
+    #[derive(serde::Deserialize)]
+    struct Scoped {
+        scopes: Option<Vec<Box<str>>>,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Note {
+        One(Scoped),
+        Batch(Vec<Scoped>),
+    }
+    let scopes = match serde_json::from_slice(note) {
+        Ok(Note::One(one)) => one.scopes,
+        Ok(Note::Batch(batch)) => batch.into_iter().find_map(|one| one.scopes),
+        // `None` would allow everything.
+        Err(_) => Some(Vec::new()),
+    };
+    scopes.map(Scopes::from)
 }
 
 /// Whether a note says that no server has seen the request. Earlier versions ignore the member, and treat the request

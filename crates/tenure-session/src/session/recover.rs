@@ -12,7 +12,7 @@ use tenure_protocol::{
 };
 
 use crate::backend::{Link, repeatable_tools};
-use crate::call::Collect;
+use crate::call::{Collect, Scopes};
 use crate::id::{Position, StreamId};
 use crate::port::store::{EntryPlace, NewEvent, ReadLimit, StoreError, Surveyed};
 use crate::session::backlog::{self, NotedRequest};
@@ -29,6 +29,8 @@ pub(super) struct Reopened {
     stream: StreamId,
     /// The unanswered requests; empty if the stream has no readable note.
     requests: Vec<Request>,
+    /// The scopes that they were sent with.
+    scopes: Option<Scopes>,
     /// The requests were held by a stopping process; no server has seen them.
     is_held: bool,
     /// Questions to the client on this stream; the server that asked them is gone.
@@ -56,6 +58,7 @@ impl Reopened {
             let mut open = Self {
                 stream: known.stream,
                 requests: known.note.as_ref().map(noted_requests).unwrap_or_default(),
+                scopes: known.note.as_ref().and_then(backlog::noted_scopes),
                 is_held: known.note.as_ref().is_some_and(backlog::is_held),
                 asked: Vec::new(),
                 progress: None,
@@ -81,7 +84,9 @@ impl Reopened {
         let held = reopened.iter().filter(|open| open.is_held);
         let notes: Vec<NewEvent> = held
             .flat_map(|open| {
-                open.requests.iter().map(|request| (open.stream, NotedRequest::of(request).request))
+                open.requests
+                    .iter()
+                    .map(|request| (open.stream, NotedRequest::of(request, open.scopes.as_ref()).request))
             })
             .map(|(stream, body)| NewEvent { stream, body, place: EntryPlace::Note, at })
             .collect();
@@ -150,7 +155,8 @@ impl Session {
             if let Some(stream) = state.streams.get_mut(&open.stream) {
                 stream.open = open.requests.len();
                 if open.requests.len() > 1 {
-                    stream.requests = open.requests.iter().map(NotedRequest::of).collect();
+                    let noted = |request| NotedRequest::of(request, open.scopes.as_ref());
+                    stream.requests = open.requests.iter().map(noted).collect();
                 }
             }
             for request in open.requests {
@@ -160,6 +166,7 @@ impl Session {
                     number,
                     method: request.method.clone(),
                     params: request.params.clone(),
+                    scopes: open.scopes.clone(),
                     started: now,
                     stream: Some(open.stream),
                     waiter: None,

@@ -88,21 +88,20 @@ impl Session {
     ) -> BoxFuture<Result<Placed, RpcError>> {
         let (session, id) = (Arc::clone(self), id.clone());
         Box::pin(async move {
-            let request = {
+            let again = {
                 let state = session.state.lock();
                 let call = state.calls.get(&id).filter(|call| call.number == number);
-                call.map(|call| Request {
-                    id: id.clone(),
-                    method: call.method.clone(),
-                    params: call.params.clone(),
+                call.map(|call| {
+                    let (method, params) = (call.method.clone(), call.params.clone());
+                    (Request { id: id.clone(), method, params }, call.scopes.clone())
                 })
             };
-            let Some(request) = request else { return Err(RpcError::server_lost()) };
+            let Some((request, scopes)) = again else { return Err(RpcError::server_lost()) };
             let repeat = if refused { Repeat::Safe } else { params::repeat(&request.method) };
             if repeat == Repeat::Never {
                 return Err(RpcError::server_lost());
             }
-            let caller = Caller { principal: session.owner.clone(), ..Caller::anonymous("wake") };
+            let caller = Caller { principal: session.owner.clone(), scopes, ..Caller::anonymous("wake") };
             let now = session.inner.clock.now();
             let context = CallContext::numbered(Arc::clone(&session) as _, &request, number, caller, now);
             if let Err(error) = session.relink_for(&context).await {

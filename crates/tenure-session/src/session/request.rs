@@ -18,7 +18,7 @@ use tenure_protocol::{
 use tokio::time::{Instant, Sleep};
 
 use crate::backend::{Call, Link};
-use crate::call::{CallContext, Caller, Collect};
+use crate::call::{CallContext, Caller, Collect, Scopes};
 use crate::id::{Position, StreamId};
 use crate::port::BoxFuture;
 use crate::port::store::EntryPlace;
@@ -80,7 +80,7 @@ impl Session {
     /// As for a single request. A batch without requests returns `Ok(None)`.
     pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
         self.touch();
-        let share = self.open_stream(&messages)?;
+        let share = self.open_stream(&messages, caller.scopes.as_ref())?;
         // Attached before the first answer, so that the stream cannot complete and be forgotten earlier.
         let reader = share.map(|stream| self.reader_of(stream));
         for message in messages {
@@ -112,9 +112,13 @@ impl Session {
         self.flush();
     }
 
-    fn open_stream(self: &Arc<Self>, messages: &[Message]) -> Result<Option<StreamId>, Error> {
+    fn open_stream(
+        self: &Arc<Self>,
+        messages: &[Message],
+        scopes: Option<&Scopes>,
+    ) -> Result<Option<StreamId>, Error> {
         let request = |message: &Message| match message {
-            Message::Request(request) => Some(NotedRequest::of(request)),
+            Message::Request(request) => Some(NotedRequest::of(request, scopes)),
             Message::Notification(_) | Message::Response(_) => None,
         };
         let requests: Vec<NotedRequest> = messages.iter().filter_map(request).collect();
@@ -202,14 +206,14 @@ impl Session {
             let stage = self.inner.stage();
             let is_alone = stream.is_none() && caller.collect == Collect::Resumes;
             if stage >= drain::DrainStage::Holding {
-                return self.hold(&mut state, request, is_alone, stage).map(Admitted::Held);
+                return self.hold(&mut state, request, caller.scopes, is_alone, stage).map(Admitted::Held);
             }
             // If it started now, the end of the grace period could interrupt it, although it takes less time than that.
             if stage != drain::DrainStage::Open
                 && self.can_hold(&state, is_alone)
                 && !self.is_known_to_be_safe(&request)
             {
-                return self.hold(&mut state, request, is_alone, stage).map(Admitted::Held);
+                return self.hold(&mut state, request, caller.scopes, is_alone, stage).map(Admitted::Held);
             }
             // A session that lost its server gets a new one; the request waits for it, in flight like any other.
             let link = self.link_in(&state);
@@ -224,6 +228,7 @@ impl Session {
                 number,
                 method: request.method.clone(),
                 params: request.params.clone(),
+                scopes: caller.scopes.clone(),
                 started: now,
                 stream,
                 waiter: None,
@@ -250,19 +255,21 @@ impl Session {
         self: &Arc<Self>,
         state: &mut SessionState,
         request: Request,
+        scopes: Option<Scopes>,
         is_alone: bool,
         stage: drain::DrainStage,
     ) -> Result<Reader, Error> {
         if !self.can_hold(state, is_alone) {
             return Err(draining());
         }
-        let note = backlog::held_note(&request);
+        let note = backlog::held_note(&request, scopes.as_ref());
         let stream = StreamId::new(state.next_stream);
         state.next_call += 1;
         let call = InFlight {
             number: state.next_call,
             method: request.method,
             params: request.params,
+            scopes,
             started: self.inner.clock.now(),
             stream: Some(stream),
             waiter: None,
@@ -308,17 +315,16 @@ impl Session {
     /// Sends a request again that was open when the last process ended; its answer goes to its stream.
     pub(super) fn run_again(self: &Arc<Self>, request: Request, number: u64) {
         let now = self.inner.clock.now();
-        let link = {
+        let (link, scopes) = {
             let mut state = self.state.lock();
             // The client may have cancelled it meanwhile.
-            if state.calls.get(&request.id).is_none_or(|call| call.number != number) {
-                return;
-            }
+            let call = state.calls.get(&request.id).filter(|call| call.number == number);
+            let Some(scopes) = call.map(|call| call.scopes.clone()) else { return };
             state.running += 1;
-            self.link_in(&state)
+            (self.link_in(&state), scopes)
         };
         tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "running a request again after a restart");
-        let caller = Caller { principal: self.owner.clone(), ..Caller::anonymous("wake") };
+        let caller = Caller { principal: self.owner.clone(), scopes, ..Caller::anonymous("wake") };
         let context = CallContext::numbered(Arc::clone(self) as _, &request, number, caller, now);
         let run = self.launch(Call { request, context }, number, link);
         self.inner.tasks.spawn(run.run_alone());

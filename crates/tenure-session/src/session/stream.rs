@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::call::Origin;
 use crate::id::{Position, StreamId};
 use crate::port::store::{EntryPlace, KeptEvents, NewEvent, ReadLimit, StoreError, Stored};
-use crate::session::backlog::NotedRequest;
+use crate::session::backlog::{self, NotedRequest};
 use crate::session::drain::draining;
 use crate::session::live_session::{Session, SessionState};
 use crate::session::share::WaitingBytes;
@@ -290,6 +290,7 @@ impl Session {
         }
         self.inner.stir();
         let note = message::write_request(id, &call.method, call.params.as_ref());
+        let note = backlog::with_scopes(note, call.scopes.as_ref());
         self.begin_stream(state, fresh, EventStream { open: 1, ..EventStream::default() }, note);
         Ok(fresh)
     }

@@ -1,9 +1,11 @@
 //! Requests that were open when the process ended.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reason, Response};
 use tenure_session::Limits;
-use tenure_session::call::Caller;
+use tenure_session::call::{Caller, Scopes};
 use tenure_testkit::runtime::{self, event, events, reader_of, send};
 
 use crate::runtime::support::{World, all, next, resume, say};
@@ -50,6 +52,31 @@ async fn a_request_that_only_reads_is_run_again_and_finishes_on_its_stream() {
     say(&call, "second try").await;
     call.answer(&json!({}));
     assert_eq!(all(&mut resumed).await, ["prime", "second try", "result 1"]);
+}
+
+/// A list that is asked for again would otherwise show what its caller may not see.
+#[tokio::test]
+async fn a_request_that_runs_again_has_the_scopes_of_its_caller_and_no_more() {
+    for scopes in [None, Some(Scopes::from([])), Some(Scopes::from(["a:read".into(), "b \" c".into()]))] {
+        let mut world = World::new();
+        let old = world.session().await;
+        let request = runtime::request(1, "resources/read", &json!({ "uri": "test://a" }));
+        let caller = Caller { scopes: scopes.clone(), ..Caller::anonymous("test") };
+        let waiting = tokio::spawn({
+            let old = Arc::clone(&old);
+            async move { old.request(request, caller).await.expect("admitted") }
+        });
+        let call = world.script.call().await;
+        assert_eq!(call.context.caller().scopes, scopes);
+        say(&call, "first try").await;
+        let mut reader = reader_of(waiting.await.unwrap());
+        next(&mut reader).await;
+        for _ in 0..2 {
+            world = world.killed(Limits::default());
+            world.find(&old).await.unwrap();
+            assert_eq!(world.script.call().await.context.caller().scopes, scopes);
+        }
+    }
 }
 
 #[tokio::test]
