@@ -34,6 +34,7 @@
 //!
 //! - [`data`]: data sessions and handles, which name state that outlives connections;
 //! - [`bridge`]: a client of one era in front of a server of the other;
+//! - [`restricted`]: only the tools that the scopes of the caller cover;
 //! - [`revisions`]: a client of an older revision of sessions in front of a newer server;
 //! - [`merge`]: several servers as one;
 //! - [`routes`]: several servers, each at an endpoint of its own.

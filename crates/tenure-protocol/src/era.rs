@@ -1,8 +1,8 @@
 //! The two eras of MCP, and the decision to which era a message belongs.
 //!
 //! Both eras share one endpoint. Legacy revisions open a session with `initialize`; from 2026-07-28 on a request
-//! carries its own version in `_meta` and belongs to no session. The body decides; the header is only checked against
-//! it.
+//! carries its own version in `_meta` and belongs to no session. A modern version in the body or in the header makes a
+//! request modern; if the two differ, the request is refused.
 
 use serde::Deserialize;
 

@@ -208,8 +208,7 @@ impl EmulatedSession {
                 *self.level.lock() = Some(request::level(params)?);
                 Ok(RawJson::EMPTY_OBJECT)
             }
-            // When a session wakes, the runtime repeats its subscriptions one by one; none of them waits for the
-            // server.
+            // When a session wakes, the runtime repeats its subscriptions; none of them waits for the server.
             Method::ResourcesSubscribe if context.is_our_own() => self.feed.resubscribe(&uri()?),
             Method::ResourcesSubscribe => self.feed.subscribe(uri()?).await,
             Method::ResourcesUnsubscribe => self.feed.unsubscribe(&uri()?),
