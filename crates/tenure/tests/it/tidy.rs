@@ -75,13 +75,14 @@ fn the_arrows_between_crates_point_one_way() {
 }
 
 /// The crates whose modules and names are held against each other.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "crates/tenure-protocol",
     "crates/tenure-session",
     "crates/tenure-layers",
     "crates/tenure-backend",
     "crates/tenure-transport",
     "crates/tenure-store",
+    "crates/tenure-auth",
     "crates/tenure-client",
     "crates/tenure-testkit",
     "crates/tenure",
