@@ -145,7 +145,7 @@ impl<W: Wire> Future for HttpConnection<W> {
             *this.stops = true;
         }
         // Before any read: after the stop, no request begins on a connection that can be told to stop.
-        if *this.stops && !this.flags.is_told() {
+        if *this.stops && !this.flags.is_stopping() {
             let passes = W::CAN_BE_PASSED && this.flags.stages.has_successor();
             if this.flags.is_heard() {
                 this.flags.tell(passes);
@@ -157,7 +157,7 @@ impl<W: Wire> Future for HttpConnection<W> {
             } else {
                 // The client has just connected and is about to send its first request, which would meet a closed
                 // connection. So that request is still served, whenever it comes.
-                this.flags.received();
+                this.flags.release_stop();
             }
         }
         if let ConnectionState::Probing(probe, ..) = this.state {
@@ -258,14 +258,14 @@ impl ConnectionFlags {
         self.is_heard.load(Ordering::Acquire)
     }
 
-    fn is_told(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.is_told.load(Ordering::Acquire)
     }
 
     fn tell(&self, passes: bool) {
         self.passes.store(passes, Ordering::Release);
         self.is_told.store(true, Ordering::Release);
-        self.admitted();
+        self.release_if_read();
     }
 
     /// Whether the client may send another request on this connection, which the next process can serve.
@@ -288,10 +288,11 @@ impl ConnectionFlags {
         }
     }
 
-    /// To be called when a request may have been given to its session: from then on the stop waits for the session.
-    fn admitted(&self) {
-        if self.is_told() && self.is_read.load(Ordering::Acquire) {
-            self.received();
+    /// To be called after each poll of the handler. Once the request is read, the stop waits for its session and not for
+    /// this connection.
+    fn release_if_read(&self) {
+        if self.is_stopping() && self.is_read.load(Ordering::Acquire) {
+            self.release_stop();
         }
     }
 
@@ -315,8 +316,8 @@ impl ConnectionFlags {
                 .is_some_and(Unread::is_given_up)
     }
 
-    /// The stop need not wait for this connection.
-    fn received(&self) {
+    /// Lets the stop go on without this connection.
+    fn release_stop(&self) {
         self.receiving.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
@@ -405,7 +406,7 @@ fn answer(
             std::future::poll_fn(|cx| {
                 let response = handled.as_mut().poll(cx);
                 // After the poll, because it may have read the request and given it to its session.
-                flags.admitted();
+                flags.release_if_read();
                 response
             })
             .await

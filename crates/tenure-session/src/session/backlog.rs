@@ -119,12 +119,13 @@ impl Session {
             state.renew_notes |= stream.note_is_old;
             let mut bodies = stream.take_unlogged();
             // A complete stream needs its end in the log, or the next process would run the request again.
-            let ends = (stream.unfinished || (stream.ended && !bodies.is_empty())) && !stream.holds_last();
-            stream.unfinished &= !ends;
+            let ends =
+                (stream.end_not_logged || (stream.ended && !bodies.is_empty())) && !stream.holds_last();
+            stream.end_not_logged &= !ends;
             if std::mem::take(&mut stream.is_missing) && (ends || !stream.ended) {
                 bodies.insert(0, Bytes::new());
             }
-            if let Some(note) = stream.unwritten.take().filter(|_| !stream.ended) {
+            if let Some(note) = stream.failed_note.take().filter(|_| !stream.ended) {
                 stream.note_status = NoteStatus::Pending;
                 self.push(state, id, note, EntryPlace::Note);
             }
@@ -197,7 +198,7 @@ impl SessionState {
     fn take_backlog(&mut self, id: StreamId, batch: &mut Vec<NewEvent>, at: Time) {
         let next = self.outbox.queue.front().map(|event| event.place);
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let note = stream.unwritten.take_if(|_| next != Some(EntryPlace::Note));
+        let note = stream.failed_note.take_if(|_| next != Some(EntryPlace::Note));
         if note.is_some() {
             stream.note_status = NoteStatus::Pending;
         }
@@ -243,7 +244,7 @@ impl SessionState {
         let empty = |stream: &EventStream| {
             let unused = stream.last == Position::START && stream.queued == 0 && stream.unlogged.is_empty();
             // If its end is not in the log, the note still is: the next process would run its request again.
-            stream.ended && stream.reader.is_none() && unused && !stream.unfinished
+            stream.ended && stream.reader.is_none() && unused && !stream.end_not_logged
         };
         if self.streams.get(&id).is_some_and(empty) {
             self.streams.remove(&id);
@@ -269,7 +270,7 @@ impl EventStream {
     /// Whether the stream has a backlog that can be written.
     fn lags(&self) -> bool {
         let waits = self.at_hand().back().is_some_and(|event| self.can_be_logged(event));
-        waits || self.is_missing || self.unfinished || self.note_is_old || self.unwritten.is_some()
+        waits || self.is_missing || self.end_not_logged || self.note_is_old || self.failed_note.is_some()
     }
 
     /// The events in memory for the attached reader, or for the next one.
@@ -279,7 +280,7 @@ impl EventStream {
 
     /// Whether an event can still be logged: the log certainly has neither it nor a later one.
     fn can_be_logged(&self, event: &TailEvent) -> bool {
-        event.position.is_none() && !event.is_doubtful && event.after == self.last
+        event.position.is_none() && !event.is_unknown && event.after == self.last
     }
 
     /// Takes out the events that can still be logged.

@@ -143,7 +143,7 @@ impl Sessions {
         }
         self.0.wait(Wait::All, deadline - Instant::now()).await;
         // A session that is woken later sees the stage and fails, so `leave` below reaches all sessions.
-        self.0.waking.meanwhile(|| self.0.go_to(DrainStage::Left));
+        self.0.waking.while_no_wake_ends(|| self.0.go_to(DrainStage::Left));
         let interrupted = self.0.live.all().iter().map(|session| session.leave()).sum();
         self.note_deliveries().await;
         self.0.stop.cancel();

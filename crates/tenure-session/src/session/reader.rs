@@ -24,9 +24,9 @@ use crate::session::stream::{AttachedReader, EventStream, NoteStatus};
 /// Limit of one read from the store.
 const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
 
-/// Longest `retry` for a client when the next process already has the socket: connections wait in its queue, and none
-/// is refused.
-const NEXT_IS_THERE: Duration = Duration::from_secs(1);
+/// The longest `retry` once the next process has the socket: connections wait in the accept queue, so a client may come
+/// back soon.
+const MAX_RETRY_AFTER_HAND_OVER: Duration = Duration::from_secs(1);
 
 /// One thing to write to the client.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,15 +54,16 @@ pub struct Reader {
     /// Position of the last event handed out, or where the client stopped on its last connection. Only events move it,
     /// not a trimmed range: a client that reconnects before it was told of that gap must still be told.
     cursor: Position,
-    /// The log has no events between the cursor and this position, or they were trimmed.
-    empty_to: Position,
+    /// The store has nothing to read up to this position, so the next read starts here. The cursor stays where it is: a
+    /// gap before this position still has to be reported.
+    searched_to: Position,
     prime: bool,
     gap: bool,
     warn: bool,
     done: bool,
-    /// The client has resumed, and got no id on this connection yet. Some clients remember only ids of their last
-    /// connection: without one they would not come back to this stream.
-    is_nameless: bool,
+    /// The client has resumed, and this connection has sent no event id yet. Some clients forget the ids of earlier
+    /// connections: without an id they could not resume again.
+    needs_id: bool,
     /// A close that follows the id that had to be sent first.
     close: Option<Duration>,
     /// The process stops: the client is sent to the next process at once, and no events are read.
@@ -89,10 +90,10 @@ impl Session {
             return Ok(reader);
         }
         if reader.gap {
-            reader.check_gap()?;
+            reader.allow_gap()?;
         }
-        // Read the floor before the log: meanwhile the tail may drop its oldest events, and then it would begin after
-        // the end of the stretch.
+        // Take the floor before the store is read. During the read the tail may drop events and raise the floor; those
+        // events would be in neither.
         let floor = reader.floor();
         if reader.cursor >= floor {
             return Ok(reader);
@@ -140,7 +141,7 @@ impl Session {
         let cursor = from.map(|id| id.position);
         let mut reader = self.reader(&mut state, id, cursor);
         if from.is_some() {
-            reader.is_nameless = true;
+            reader.needs_id = true;
             // The client has this id, so it can come back for the rest, also to the next process.
             if let Some(stream) = state.streams.get_mut(&id) {
                 stream.delivered = stream.delivered.max(reader.cursor);
@@ -188,8 +189,8 @@ impl Session {
             return self.new_reader(id, number, Position::START, prime, true);
         };
         // A client may have an id beyond `last`: a reader may find an event in the log while its append is still under
-        // way. An id beyond both belongs to an event that was lost in a power failure. Later events have higher
-        // positions, but `last` is the safer start.
+        // way. An id beyond both names an event that was lost in a power failure: start at `last`, so that no new event
+        // is skipped.
         let cursor = at.unwrap_or(stream.delivered).min(stream.last.max(stream.delivered));
         let closing = if left {
             Some(self.stop_retry(id))
@@ -232,12 +233,12 @@ impl Session {
             stream,
             number,
             cursor,
-            empty_to: Position::START,
+            searched_to: Position::START,
             prime,
             gap: false,
             warn: false,
             done,
-            is_nameless: false,
+            needs_id: false,
             close: None,
             sent_away: None,
             buffer: VecDeque::new(),
@@ -281,7 +282,8 @@ impl Session {
     pub(super) fn stop_retry(&self, stream: StreamId) -> Duration {
         let limits = &self.inner.limits;
         let is_handed_over = self.inner.is_handed_over.load(Ordering::Relaxed);
-        let retry = if is_handed_over { limits.stop_retry.min(NEXT_IS_THERE) } else { limits.stop_retry };
+        let retry =
+            if is_handed_over { limits.stop_retry.min(MAX_RETRY_AFTER_HAND_OVER) } else { limits.stop_retry };
         limits.retry_jitter.of(retry, self.key, stream)
     }
 
@@ -323,9 +325,9 @@ impl Reader {
         }
         let item = std::task::ready!(self.poll_item(cx));
         match item {
-            Some(Item::Prime(_) | Item::Event { id: Some(_), .. }) => self.is_nameless = false,
-            Some(Item::Close(retry)) if self.is_nameless => {
-                (self.is_nameless, self.close) = (false, Some(retry));
+            Some(Item::Prime(_) | Item::Event { id: Some(_), .. }) => self.needs_id = false,
+            Some(Item::Close(retry)) if self.needs_id => {
+                (self.needs_id, self.close) = (false, Some(retry));
                 return Poll::Ready(Some(Item::Prime(self.after())));
             }
             _ => {}
@@ -334,18 +336,18 @@ impl Reader {
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if self.prime && std::task::ready!(self.poll_known(cx)) {
+        if self.prime && std::task::ready!(self.poll_can_resume(cx)) {
             self.prime = false;
             return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
         }
         self.prime = false;
         if let Some(retry) = self.sent_away.take() {
-            self.replaced();
+            self.stop_reading();
             return Poll::Ready(Some(Item::Close(retry)));
         }
         loop {
             if !self.done && !self.is_current() {
-                self.replaced();
+                self.stop_reading();
             }
             if std::mem::take(&mut self.gap) {
                 self.warn = self.session.inner.limits.on_gap == OnGap::Warn;
@@ -399,7 +401,7 @@ impl Reader {
             self.gap = true;
             return LivePoll::Behind;
         }
-        let after = self.cursor.max(self.empty_to);
+        let after = self.cursor.max(self.searched_to);
         if after < attached.floor {
             let read = session.inner.store.read(session.key, self.stream, after, STRETCH);
             self.reading = Some((read, attached.floor));
@@ -409,7 +411,8 @@ impl Reader {
             attached.recount();
             match event.position {
                 Some(position) if position <= self.cursor => {}
-                // A mark: the stream is complete, or other readers miss an event that this one has delivered.
+                // An entry without a message: the end of the stream, or a gap. This reader has delivered the missing
+                // event without an id, so it reports no gap.
                 Some(position) if event.body.is_empty() => {
                     self.cursor = position;
                     attached.floor = position;
@@ -430,10 +433,9 @@ impl Reader {
         if complete {
             return self.finish();
         }
-        // Only if the client can come back to the stream.
-        let known = self.stream == StreamId::STANDALONE || stream.note_status == NoteStatus::Written;
+        let can_resume = self.stream == StreamId::STANDALONE || stream.note_status == NoteStatus::Written;
         // Wait for queued events, because one of them may be the answer.
-        if let Some(retry) = attached.closing.filter(|_| known && queued == 0) {
+        if let Some(retry) = attached.closing.filter(|_| can_resume && queued == 0) {
             self.done = true;
             return LivePoll::Item(Item::Close(retry));
         }
@@ -452,7 +454,7 @@ impl Reader {
     /// Takes the first stretch of a replay. All events after `floor` were in the tail when it was read.
     fn start(&mut self, stretch: StreamEvents, floor: Position) -> Result<(), Error> {
         if stretch.trimmed > self.cursor || stretch.events.iter().any(is_gap) {
-            self.check_gap()?;
+            self.allow_gap()?;
         }
         if stretch.trimmed > self.cursor && stretch.events.is_empty() && self.is_ended() {
             return Err(forgotten());
@@ -461,8 +463,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the client may go on although it misses events.
-    fn check_gap(&self) -> Result<(), Error> {
+    /// Logs the gap. Fails if clients are to be refused that miss events.
+    fn allow_gap(&self) -> Result<(), Error> {
         tracing::warn!(session = %self.session.label, stream = self.stream.number(), "events were no longer kept");
         match self.session.inner.limits.on_gap {
             OnGap::Error => Err(missed()),
@@ -472,10 +474,10 @@ impl Reader {
 
     /// Takes a stretch. All events after `floor` were in the tail when it was read.
     fn absorb(&mut self, stretch: StreamEvents, floor: Position) {
-        self.gap |= stretch.trimmed > self.cursor.max(self.empty_to);
+        self.gap |= stretch.trimmed > self.cursor.max(self.searched_to);
         if stretch.events.is_empty() {
             // All events in front of the tail have been read or trimmed.
-            self.empty_to = self.empty_to.max(floor);
+            self.searched_to = self.searched_to.max(floor);
         }
         // Including events that have been trimmed since: they cannot be read again.
         self.buffer.extend(stretch.events);
@@ -521,7 +523,7 @@ impl Reader {
         let mut state = session.state.lock();
         let stream = state.streams.get_mut(&self.stream);
         let Some(stream) = stream.filter(|stream| stream.is_read_by(self.number)) else {
-            self.replaced();
+            self.stop_reading();
             return None;
         };
         if is_gap(&event) {
@@ -542,15 +544,16 @@ impl Reader {
         Some(Item::Event { id: Some(self.event_id(event.position)), body: event.body })
     }
 
-    /// Another reader has taken over the stream: drops the buffered events, which the new reader delivers.
-    fn replaced(&mut self) {
+    /// Drops the buffered events and delivers nothing more: another reader has taken over the stream, or the process
+    /// stops.
+    fn stop_reading(&mut self) {
         self.buffer.clear();
         self.reading = None;
         self.done = true;
     }
 
-    /// Whether the client may come back to this stream; waits until its note is in the log.
-    fn poll_known(&self, cx: &Context<'_>) -> Poll<bool> {
+    /// Waits until the stream's note is in the log, or could not be written. True if the client can resume the stream.
+    fn poll_can_resume(&self, cx: &Context<'_>) -> Poll<bool> {
         let mut state = self.session.state.lock();
         let Some(stream) = state.streams.get_mut(&self.stream) else { return Poll::Ready(false) };
         if self.stream == StreamId::STANDALONE {

@@ -25,7 +25,7 @@ const STRETCH: ReadLimit = ReadLimit { events: 256, bytes: 1 << 20 };
 const MAX_SERVERS: usize = 3;
 
 /// A stream that still waits for answers.
-pub(super) struct Reopened {
+pub(super) struct OpenStream {
     stream: StreamId,
     /// The unanswered requests; empty if the stream has no readable note.
     requests: Vec<Request>,
@@ -39,15 +39,15 @@ pub(super) struct Reopened {
     progress: Option<f64>,
 }
 
-/// A request that is in flight again.
-pub(super) struct Resumed {
+/// A request that the last process left open; it is run, or ended with an error.
+pub(super) struct OpenRequest {
     request: Request,
     number: u64,
     /// No server has seen it, so it is safe to run.
     is_held: bool,
 }
 
-impl Reopened {
+impl OpenStream {
     /// Reads the open streams from the log.
     pub(super) async fn read(session: &Session, known: Vec<Surveyed>) -> Result<Vec<Self>, StoreError> {
         let mut reopened = Vec::new();
@@ -138,7 +138,7 @@ pub fn noted_requests(note: &Bytes) -> Vec<Request> {
 
 impl Session {
     /// Puts the open requests in flight again. The caller flushes.
-    pub(super) fn reopen(&self, state: &mut SessionState, reopened: Vec<Reopened>) -> Vec<Resumed> {
+    pub(super) fn reopen(&self, state: &mut SessionState, reopened: Vec<OpenStream>) -> Vec<OpenRequest> {
         let now = self.inner.clock.now();
         let mut resumed = Vec::new();
         for open in reopened {
@@ -183,14 +183,14 @@ impl Session {
                     said_bytes: 0,
                 };
                 state.calls.insert(request.id.clone(), call);
-                resumed.push(Resumed { request, number, is_held: open.is_held });
+                resumed.push(OpenRequest { request, number, is_held: open.is_held });
             }
         }
         resumed
     }
 
     /// Runs the requests that are safe to repeat, and ends the others with an error.
-    pub(super) fn resume_requests(self: &Arc<Self>, resumed: Vec<Resumed>) {
+    pub(super) fn resume_requests(self: &Arc<Self>, resumed: Vec<OpenRequest>) {
         self.flush();
         if resumed.is_empty() {
             return;
@@ -252,7 +252,7 @@ impl Session {
         self.inquire(link, Request { id, method, params: Some(params) }).await
     }
 
-    fn interrupt(self: &Arc<Self>, resumed: &Resumed) {
+    fn interrupt(self: &Arc<Self>, resumed: &OpenRequest) {
         let id = &resumed.request.id;
         let error = RpcError::of(
             Reason::Interrupted,

@@ -323,7 +323,7 @@ impl Session {
             state.running += 1;
             (self.link_in(&state), scopes)
         };
-        tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "running a request again after a restart");
+        tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "running a request that the last process left open");
         let caller = Caller { principal: self.owner.clone(), scopes, ..Caller::anonymous("wake") };
         let context = CallContext::numbered(Arc::clone(self) as _, &request, number, caller, now);
         let run = self.launch(Call { request, context }, number, link);
@@ -365,7 +365,7 @@ impl Session {
     }
 
     /// Applies the change that a request makes, after the server has accepted it.
-    fn take_note(self: &Arc<Self>, id: &RequestId, on_success: &OnSuccess) -> Result<(), RpcError> {
+    fn apply_on_success(self: &Arc<Self>, id: &RequestId, on_success: &OnSuccess) -> Result<(), RpcError> {
         let mut state = self.state.lock();
         if !state.can_apply(on_success, id) {
             return Err(RpcError::of(Reason::NotSubscribed, "The session does not watch this resource"));
@@ -480,7 +480,7 @@ impl Run {
                 RunStage::Sent(Box::pin(async move {
                     let reply = reply.await;
                     if reply.is_ok() {
-                        session.take_note(&id, &on_success)?;
+                        session.apply_on_success(&id, &on_success)?;
                         // Save before answering: a crash must not undo a change that the client was told of.
                         session.saved().await;
                     }
@@ -685,7 +685,8 @@ impl Session {
     /// The answer for a request that is no longer in flight: the client cancelled it, or the session has ended.
     fn lost_answer(&self, run: &Run) -> Answer {
         let state = self.state.lock();
-        // Of those that a stop leaves to the next process, one may have been answered too late to become a stream.
+        // The stop left this request to the next process, but it never became a stream, so its client cannot resume it: it
+        // gets the error of the stop.
         let is_left = || state.calls.get(&run.id).is_some_and(|call| call.number == run.number);
         match &state.settled {
             Some(settled) if settled.calls.contains(&run.number) || is_left() => {

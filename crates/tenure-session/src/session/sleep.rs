@@ -89,7 +89,7 @@ impl SessionState {
     /// Whether no work is under way and the store has everything.
     fn is_quiet(&self) -> bool {
         let resting = |stream: &crate::session::stream::EventStream| {
-            let is_logged = stream.unlogged.is_empty() && !stream.unfinished && !stream.is_missing;
+            let is_logged = stream.unlogged.is_empty() && !stream.end_not_logged && !stream.is_missing;
             stream.reader.is_none() && stream.queued == 0 && is_logged
         };
         self.running == 0

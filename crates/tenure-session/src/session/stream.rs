@@ -44,13 +44,13 @@ pub(super) struct EventStream {
     /// Whether the stream's note is in the log, so that a client may come back to it.
     pub(super) note_status: NoteStatus,
     /// The note, if it could not be written.
-    pub(super) unwritten: Option<Bytes>,
+    pub(super) failed_note: Option<Bytes>,
     /// The open requests of a batch, as the note names them. Empty for a single request, whose note never changes.
     pub(super) requests: Vec<NotedRequest>,
     /// The note in the log names requests that are no longer open.
     pub(super) note_is_old: bool,
     /// It is complete, but its end is not in the log.
-    pub(super) unfinished: bool,
+    pub(super) end_not_logged: bool,
     /// The connection of the next reader is closed at once; the client comes back later.
     pub(super) close_first: bool,
     /// Events that could not be logged while there was no reader. They go to the log when it works again, or to the
@@ -73,8 +73,9 @@ pub(super) enum NoteStatus {
     Written,
     /// It could not be written; the next append includes it.
     Unwritten,
-    /// It may be in the log. Clients may not come back, but the stream's end has to be logged.
-    Doubtful,
+    /// The append had an unknown result. Clients get no event id. The end is logged all the same, so that no wake finds
+    /// the request open.
+    Unknown,
 }
 
 /// The reader of a stream, and the events that wait for it.
@@ -143,7 +144,7 @@ pub(super) struct TailEvent {
     /// The position of the stream's last event in the log when this one came.
     pub(super) after: Position,
     /// The append failed with an unknown result: the log may have it.
-    pub(super) is_doubtful: bool,
+    pub(super) is_unknown: bool,
     pub(super) body: Bytes,
 }
 
@@ -244,7 +245,7 @@ impl Session {
             Origin::Unasked => StreamId::STANDALONE,
             Origin::Call { id, number } => {
                 let stream = self.stream_of(state, id, *number)?;
-                self.check_said(state, id, body.len())?;
+                self.charge_message(state, id, body.len())?;
                 stream
             }
         };
@@ -252,9 +253,9 @@ impl Session {
         Ok(())
     }
 
-    /// Counts the bytes that the server sends about a request. Messages beyond the budget are dropped, and the server
-    /// may go on. The response is not counted and is always delivered.
-    fn check_said(&self, state: &mut SessionState, id: &RequestId, bytes: usize) -> Result<(), Error> {
+    /// Adds to the bytes that the server has sent for this request. Over the limit the message is refused; the response
+    /// is not counted and is always delivered.
+    fn charge_message(&self, state: &mut SessionState, id: &RequestId, bytes: usize) -> Result<(), Error> {
         let limit = self.inner.limits.max_call_event_bytes;
         let Some(call) = state.calls.get_mut(id) else { return Ok(()) };
         let before = call.said_bytes;
@@ -334,7 +335,7 @@ impl Session {
             let append = self.inner.store.append(self.key, self.epoch, batch.clone());
             let session = Arc::clone(self);
             let finished = self.drive(append, move |outcome| match outcome {
-                Err(StoreError::Unknown) => session.find_out(batch),
+                Err(StoreError::Unknown) => session.resolve_append(batch),
                 outcome => session.committed(batch, outcome),
             });
             if !finished {
@@ -366,8 +367,9 @@ impl Session {
         }
     }
 
-    /// The result of an append is unknown: looks for the batch in the log. No other append starts until that is known.
-    fn find_out(self: &Arc<Self>, batch: Vec<NewEvent>) {
+    /// The append had an unknown result: reads the log to see whether the batch is there. No other append starts before
+    /// that.
+    fn resolve_append(self: &Arc<Self>, batch: Vec<NewEvent>) {
         let session = Arc::clone(self);
         self.inner.tasks.spawn(async move {
             let found = session.read_back(&batch).await;
@@ -407,7 +409,7 @@ impl Session {
         state.outbox.remove_bytes(batch.iter().map(|event| event.body.len()).sum());
         state.outbox.make_room();
         let logged = outcome.is_ok();
-        let is_doubtful = outcome == Err(StoreError::Unknown);
+        let is_unknown = outcome == Err(StoreError::Unknown);
         let positions = match outcome {
             Ok(positions) => {
                 state.unlogging = false;
@@ -431,7 +433,7 @@ impl Session {
             }
         };
         for (event, position) in batch.into_iter().zip(positions) {
-            self.deliver(&mut state, event, position, is_doubtful);
+            self.deliver(&mut state, event, position, is_unknown);
         }
         if logged {
             self.catch_log_up(&mut state);
@@ -451,27 +453,26 @@ impl Session {
         state: &mut SessionState,
         event: NewEvent,
         position: Option<Position>,
-        is_doubtful: bool,
+        is_unknown: bool,
     ) {
         let Some(stream) = state.streams.get_mut(&event.stream) else { return };
         stream.queued -= 1;
         if event.place == EntryPlace::Note {
             match position {
                 Some(_) => {
-                    (stream.note_status, stream.unwritten) = (NoteStatus::Written, None);
+                    (stream.note_status, stream.failed_note) = (NoteStatus::Written, None);
                     self.inner.stir();
                 }
                 // The previous note is still in the log.
                 None if stream.note_status == NoteStatus::Written => stream.note_is_old = true,
                 None => {
-                    stream.note_status =
-                        if is_doubtful { NoteStatus::Doubtful } else { NoteStatus::Unwritten };
-                    stream.unwritten = Some(event.body);
+                    stream.note_status = if is_unknown { NoteStatus::Unknown } else { NoteStatus::Unwritten };
+                    stream.failed_note = Some(event.body);
                 }
             }
             stream.wake_reader();
         } else {
-            self.deliver_event(stream, event, position, is_doubtful);
+            self.deliver_event(stream, event, position, is_unknown);
         }
         if position.is_none() {
             state.bound_unlogged();
@@ -484,7 +485,7 @@ impl Session {
         stream: &mut EventStream,
         event: NewEvent,
         position: Option<Position>,
-        is_doubtful: bool,
+        is_unknown: bool,
     ) {
         let after = stream.last;
         if let Some(position) = position {
@@ -492,15 +493,15 @@ impl Session {
         }
         if event.place == EntryPlace::End {
             stream.ended = true;
-            stream.unfinished = position.is_none()
-                && matches!(stream.note_status, NoteStatus::Written | NoteStatus::Doubtful);
+            stream.end_not_logged =
+                position.is_none() && matches!(stream.note_status, NoteStatus::Written | NoteStatus::Unknown);
         }
         if event.body.is_empty() && position.is_none() {
             // A mark for a gap or for the end of the stream; both are recorded now.
             stream.is_missing |= event.place == EntryPlace::Middle;
             return stream.wake_reader();
         }
-        let tailed = TailEvent { position, after, is_doubtful, body: event.body };
+        let tailed = TailEvent { position, after, is_unknown, body: event.body };
         let max_events = self.inner.limits.max_tail_events;
         let missing = match &mut stream.reader {
             Some(attached) => attached.take(tailed, max_events),
@@ -546,7 +547,7 @@ impl Session {
                 || stream.last > kept.trimmed
                 || stream.queued > 0
                 || !stream.unlogged.is_empty()
-                || stream.unfinished
+                || stream.end_not_logged
                 || stream.reader.is_some()
         });
         if state.end.is_none() {

@@ -27,7 +27,7 @@ use crate::session::event_id::EventSecret;
 use crate::session::link::not_started;
 use crate::session::live_session::{Session, SessionState, ended_error, unknown_error};
 use crate::session::phase::Phase;
-use crate::session::recover::{Reopened, Resumed};
+use crate::session::recover::{OpenRequest, OpenStream};
 use crate::session::sessions::{SessionRuntime, store_failed};
 use crate::session::share::SessionCharge;
 use crate::session::stream::EventStream;
@@ -61,7 +61,7 @@ impl Waking {
     }
 
     /// Runs `act` under the lock, so that no woken session enters the registry meanwhile.
-    pub(super) fn meanwhile(&self, act: impl FnOnce()) {
+    pub(super) fn while_no_wake_ends(&self, act: impl FnOnce()) {
         let _waking = self.0.lock();
         act();
     }
@@ -125,8 +125,8 @@ pub(super) async fn find(
     }
 }
 
-/// The error for a session in memory that is another's. Reads its record first, so that the answer takes as long as that for
-/// an id that never was, and fails as that would if the store does.
+/// The error for a live session of another owner. Reads the record first: the answer then takes as long, and fails in the
+/// same way, as for an unknown id.
 pub(super) async fn not_theirs(inner: &Arc<SessionRuntime>, key: SessionKey) -> Error {
     match inner.store.get(RecordKey::session(key)).await {
         Ok(_) => unknown_error(),
@@ -290,8 +290,9 @@ async fn wake(
     let recorded = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
     state.next_stream = survey.next_stream.max(recorded).max(1);
     if owned.is_none_or(|(node, _)| node != inner.node) {
-        // A power failure may have lost streams of the last process whose numbers a client knows. The number of skipped
-        // streams depends on the epoch, so that another loss does not lead to the same numbers.
+        // A power failure may have lost streams of the last process whose numbers a client knows. How many numbers are
+        // skipped depends on the epoch, so that two losses skip to different numbers. A store on
+        // disk leaves out 2^20 epochs at each start, so the bits above change from loss to loss.
         let width = u32::try_from((epoch.0 >> 20) & 0xff).unwrap_or(0) + 1;
         state.next_stream = state.next_stream.saturating_add(STREAM_LEAP * width);
     }
@@ -306,7 +307,7 @@ async fn wake(
     let secret = record.event_secret.as_deref().and_then(EventSecret::parse);
     let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, Time(record.created), state);
     let guard = WakeGuard(Some(Arc::clone(&session)));
-    let reopened = Reopened::read(&session, survey.streams).await.map_err(store_failed)?;
+    let reopened = OpenStream::read(&session, survey.streams).await.map_err(store_failed)?;
     let open = Open {
         params: initialize,
         revision,
@@ -322,7 +323,7 @@ async fn wake(
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }
     // Not earlier: if the server does not start, the session stays dormant and its requests stay held.
-    Reopened::begin_held(&session, &reopened).await.map_err(store_failed)?;
+    OpenStream::begin_held(&session, &reopened).await.map_err(store_failed)?;
     let changed = params::changed_lists(&RawJson::of(&record.initialize_result), &result);
     session.greet().await;
     let (value, deadline) = {
@@ -349,7 +350,7 @@ async fn wake(
 
 impl Session {
     /// Puts the session into the registry, unless it was ended meanwhile.
-    fn enter_registry(self: &Arc<Self>, reopened: Vec<Reopened>) -> Result<Vec<Resumed>, Error> {
+    fn enter_registry(self: &Arc<Self>, reopened: Vec<OpenStream>) -> Result<Vec<OpenRequest>, Error> {
         let inner = &self.inner;
         let waking = inner.waking.0.lock();
         if let Some(end) = waking.get(&self.key).and_then(|flight| flight.doomed) {
@@ -364,7 +365,8 @@ impl Session {
             for uri in &state.subscriptions {
                 inner.watchers.add(uri, self.id);
             }
-            // An entry from the handshake may have come up before the session was in the registry.
+            // The handshake may have scheduled a deadline that passed before the session could be found; `catch_up`
+            // schedules a new one.
             if let Some(due) = state.due.take() {
                 inner.deadlines.remove(due, Due::Session(self.id));
             }
@@ -378,7 +380,7 @@ impl Session {
     }
 
     /// Sends the notifications that the client may have missed, and resumes its open requests.
-    fn catch_up(self: &Arc<Self>, resumed: Vec<Resumed>, changed: &[Method], slept: Time) {
+    fn catch_up(self: &Arc<Self>, resumed: Vec<OpenRequest>, changed: &[Method], last_used: Time) {
         let inner = &self.inner;
         self.touch();
         let (initialized, subscriptions) = {
@@ -387,11 +389,12 @@ impl Session {
             (state.phase == Phase::Initialized, state.subscriptions.clone())
         };
         if initialized {
-            let missed = inner.news.since(&self.route, slept).filter(|method| !changed.contains(method));
+            let missed = inner.news.since(&self.route, last_used).filter(|method| !changed.contains(method));
             for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
                 self.announce(message::write_notification(&method, None));
             }
-            // No server reported updates while the session was dormant.
+            // No server could report updates while the session slept: tell the client that every resource it watches may
+            // have changed.
             for uri in subscriptions {
                 let params = RawJson::of(&serde_json::json!({ "uri": &*uri }));
                 self.announce(message::write_notification(&Method::ResourceUpdated, Some(&params)));

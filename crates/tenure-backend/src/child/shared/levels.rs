@@ -22,7 +22,7 @@ pub(super) struct Levels {
     traffic: Arc<SharedTraffic>,
     /// One permit: only one task at a time sets the server's level.
     exclusive: Semaphore,
-    /// A task waits for the permit to call `settle`, so that a second such task is not needed.
+    /// A task in `settle` waits for the permit. Others return at once, because it will read their change.
     is_settling: AtomicBool,
     state: Mutex<LevelState>,
 }

@@ -23,14 +23,14 @@ pub(super) struct SharedLink {
 impl SharedLink {
     fn subscribe(&self, uri: String, context: CallContext) -> BoxFuture<Reply> {
         let (members, member) = (Arc::clone(&self.server.members), Arc::clone(&self.member));
-        settled(context, async move |tell: oneshot::Sender<Reply>| {
+        finish_in_task(context, async move |tell: oneshot::Sender<Reply>| {
             members.topics.subscribe(&member, &uri, tell).await;
         })
     }
 
     fn unsubscribe(&self, uri: String, context: CallContext) -> BoxFuture<Reply> {
         let (members, member) = (Arc::clone(&self.server.members), Arc::clone(&self.member));
-        settled(context, async move |tell: oneshot::Sender<Reply>| {
+        finish_in_task(context, async move |tell: oneshot::Sender<Reply>| {
             // The receiver may have been dropped.
             drop(tell.send(members.topics.unsubscribe(&member, &uri).await));
         })
@@ -38,7 +38,7 @@ impl SharedLink {
 
     fn set_level(&self, level: params::LogLevel, context: CallContext) -> BoxFuture<Reply> {
         let (members, member) = (Arc::clone(&self.server.members), self.member.number);
-        settled(context, async move |tell: oneshot::Sender<Reply>| {
+        finish_in_task(context, async move |tell: oneshot::Sender<Reply>| {
             drop(tell.send(members.levels.set(member, level).await));
         })
     }
@@ -108,7 +108,7 @@ fn unclear(what: &'static str) -> BoxFuture<Reply> {
 }
 
 /// Runs `work` in a task of its own, so that it finishes even if the request is dropped.
-fn settled<W: Future<Output = ()> + Send + 'static>(
+fn finish_in_task<W: Future<Output = ()> + Send + 'static>(
     context: CallContext,
     work: impl FnOnce(oneshot::Sender<Reply>) -> W,
 ) -> BoxFuture<Reply> {

@@ -116,7 +116,7 @@ impl SharedStart {
         let (inner, unwanted, began) = (Arc::clone(inner), given_up.clone(), Instant::now());
         #[expect(clippy::disallowed_methods, reason = "ends soon after no session waits for it")]
         let starting = tokio::spawn(async move {
-            // Wait even if this start is cancelled already: the next start relies on it.
+            // Wait even if this start is cancelled already: the next start waits only for this one.
             if let Some(last) = last {
                 last.gone().await;
             }

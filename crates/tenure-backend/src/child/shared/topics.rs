@@ -184,7 +184,7 @@ impl TopicState {
         Ok(self.is_subscribed)
     }
 
-    /// The server has answered. Returns whether we are subscribed for no session, so that the caller unsubscribes.
+    /// The server has answered. True if no session wants the subscription any more: the caller then unsubscribes.
     fn finish(&mut self, number: u64, reply: Reply, tell: oneshot::Sender<Reply>) -> bool {
         let is_ok = reply.is_ok();
         self.is_subscribed |= is_ok;

@@ -1,9 +1,9 @@
 //! The pool of sessions that exchanges use towards servers.
 //!
 //! A session belongs to an endpoint, a principal and a set of client capabilities, and is leased to one request at a
-//! time. The pool leases the session that was used last first, so that the others grow old and are closed. The number
-//! of sessions is limited: every lease holds a permit, and at the limit the pool closes the oldest idle session before
-//! it opens a new one. A session whose request was not answered is not used again, since its server may still send
+//! time. The pool leases the most recently used session first, so that the others go idle and are closed. The number of
+//! sessions is limited: every lease holds a permit, and at the limit the pool closes the session that has been idle
+//! longest before it opens a new one. A session whose request was not answered is not used again, since its server may still send
 //! messages about that request.
 //!
 //! In: requests that need a session. Out: a [`Lease`] on one that was idle, or that `pooled_session` opens.
@@ -397,7 +397,8 @@ impl Lease {
         }
     }
 
-    /// Ends the request. A cancelled one does not release the session: its answer may not be the server's.
+    /// Ends the request. After a cancellation the session is closed and not used again: the reply may be our own, and the
+    /// server may still be at work.
     pub(super) fn end(self, context: &CallContext) {
         if !context.is_cancelled() {
             self.release();
