@@ -7,5 +7,6 @@ mod challenges;
 mod scopes;
 mod owners;
 mod expiry;
+mod taken_back;
 mod certificates;
 mod refusals;
