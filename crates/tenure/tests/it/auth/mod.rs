@@ -8,5 +8,6 @@ mod scopes;
 mod owners;
 mod expiry;
 mod taken_back;
+mod strangers;
 mod certificates;
 mod refusals;
