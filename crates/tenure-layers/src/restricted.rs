@@ -15,7 +15,7 @@ use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError, pa
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::call::{Fanout, Granted, Scopes};
 use tenure_session::port::BoxFuture;
-use tenure_session::Route;
+use tenure_session::{Principal, Route};
 
 /// The longest name of a tool or method that an error repeats.
 const MAX_NAME: usize = 128;
@@ -102,6 +102,10 @@ impl Responder for Restricted<dyn Responder> {
 
     fn server_info(&self) -> Option<RawJson> {
         self.inner.server_info()
+    }
+
+    fn forget(&self, principal: &Principal) {
+        self.inner.forget(principal);
     }
 
     fn close(&self) -> BoxFuture<()> {

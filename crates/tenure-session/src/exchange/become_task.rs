@@ -239,7 +239,10 @@ impl ExchangesInner {
                     work.close();
                     return;
                 }
-                (failed(Reason::Interrupted, "The server shut down before the task ended"), true)
+                match end {
+                    ForcedEnd::Revoke => (task::TaskEnd::Cancelled, true),
+                    _ => (failed(Reason::Interrupted, "The server shut down before the task ended"), true),
+                }
             }
             () = tokio::time::sleep(live.ttl()) => (failed(Reason::TimedOut, "The task took too long"), true),
         };

@@ -16,6 +16,8 @@ use tenure_layers::restricted::ToolRules;
 use tenure_session::Route;
 use tenure_session::call::Scopes;
 use tenure_session::port::clock::{Clock, SystemClock};
+use tenure_session::port::store::Store;
+use tenure_session::revocation::{self, Revocation};
 use tenure_session::supervise::Loops;
 use tenure_transport::http::{AllowedHosts, EndpointAuth, StreamExpiry, ToolOwner};
 use tokio_util::sync::CancellationToken;
@@ -135,6 +137,23 @@ impl Auth {
                 AllowedHosts::List(listed)
             }
         }
+    }
+
+    /// Refuses from the first request on what was revoked before this process began.
+    pub(super) async fn read_revocations(&self, store: &dyn Store) -> Result<(), Failure> {
+        let failed = || Failure::new("cannot read who is revoked");
+        let (revoked, unreadable) =
+            revocation::all(store).await.map_err(|error| failed().caused_by(error))?;
+        if unreadable > 0 {
+            // They may be of a newer version: to go on would let in somebody who must not be let in.
+            return Err(failed().because(format!("{unreadable} records of the store cannot be read")).hint(
+                "start the newest version that has used this store, or check it with `tenure store check`",
+            ));
+        }
+        for Revocation { principal, not_before } in revoked {
+            self.authenticator.revoke(&principal, UnixSeconds(not_before / 1000));
+        }
+        Ok(())
     }
 
     /// Fetches keys of issuers in time, and reads the file of keys when it changes, until it is stopped.

@@ -8,6 +8,8 @@ mod scopes;
 mod owners;
 mod expiry;
 mod taken_back;
+mod office;
+mod principals;
 mod strangers;
 mod certificates;
 mod refusals;
