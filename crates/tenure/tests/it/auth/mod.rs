@@ -10,6 +10,7 @@ mod expiry;
 mod taken_back;
 mod office;
 mod principals;
+mod leaks;
 mod strangers;
 mod certificates;
 mod refusals;
