@@ -179,6 +179,22 @@ LEGS = [
     ),
 ]
 
+# The same where callers need credentials: a proxy adds them, since the suite has none. All that passes without has to pass.
+for era in ("legacy", "modern"):
+    LEGS.append(
+        Leg(
+            name=f"conformance/with-auth-{era}",
+            shows=f"the {era} suite through a gateway that asks for credentials, which a proxy adds",
+            needs=["programs", "conformance/at-rmcp"],
+            servers=[
+                Server("server", "{example} --backend rmcp-alone", stop="TERM", ends_well=False),
+                gateway("--upstream {server} --set auth.keys_file={folder}/keys.toml"),
+                Server("proxy", "python3 tests/clients/with-key {tenure} {folder}/keys.toml {gateway}", ends_well=False),
+            ],
+            run=[f"tests/clients/conformance --eras {era} {{clients}} {{proxy}} {{results}} {{results}}/../at-rmcp"],
+        )
+    )
+
 # Gateways to servers that know one era alone, with the suite of the other one. What cannot pass is in
 # tests/clients/expected.txt. First each server is asked whether it does know one era alone: through a gateway to a server
 # that knows both, nothing would be shown.

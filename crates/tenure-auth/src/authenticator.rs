@@ -5,7 +5,7 @@
 //! else is an opaque token, about which the issuers are asked that can be asked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -13,6 +13,7 @@ use crate::certificate::ClientCertificate;
 use crate::claims::{Claims, Confirmation};
 use crate::dpop::{self, ProofOf, Proofs};
 use crate::fetch::Fetcher;
+use crate::generation::Generation;
 use crate::identity::Identity;
 use crate::introspection::Introspection;
 use crate::issuer::{Issuer, IssuerSettings, IssuerStatus, KeySource};
@@ -24,6 +25,9 @@ use crate::resource::ProtectedResource;
 use crate::revoked::Revoked;
 use crate::time::UnixSeconds;
 use crate::verdicts::{Good, INTROSPECTED_FOR, Outcome, Verdicts};
+
+/// How often the last uses of keys are written, at most.
+const NOTE_USES_EVERY: Duration = Duration::from_secs(60);
 
 /// Which credentials are accepted.
 #[derive(Clone, Debug, Default)]
@@ -74,14 +78,21 @@ struct State {
     keys: RwLock<Arc<Keys>>,
     /// The file of keys as it was when it was read. A file that could not be read is tried again.
     keys_read: Mutex<Option<FileStamp>>,
+    uses_noted: Mutex<UsesNoted>,
     certificates: bool,
     dpop: bool,
     proofs: Proofs,
     introspection: Introspection,
     revoked: Revoked,
     verdicts: Verdicts,
-    /// Grows whenever a verdict that was right may be wrong.
-    generation: Arc<AtomicU64>,
+    generation: Arc<Generation>,
+}
+
+/// When the last uses of keys were written, and the newest of them.
+#[derive(Debug, Default)]
+struct UsesNoted {
+    at: UnixSeconds,
+    newest: UnixSeconds,
 }
 
 impl Authenticator {
@@ -89,7 +100,7 @@ impl Authenticator {
     pub fn new(settings: AuthSettings, client: reqwest::ClientBuilder) -> Result<Self, AuthSettingsError> {
         check_names(&settings.issuers)?;
         let fetcher = Fetcher::new(client).map_err(AuthSettingsError::Client)?;
-        let generation = Arc::new(AtomicU64::new(0));
+        let generation = Arc::<Generation>::default();
         let issuer = |issuer| Arc::new(Issuer::new(issuer, fetcher.clone(), Arc::clone(&generation)));
         let issuers = settings.issuers.into_iter().map(issuer).collect();
         let state = State {
@@ -97,6 +108,7 @@ impl Authenticator {
             key_file: settings.keys,
             keys: RwLock::default(),
             keys_read: Mutex::default(),
+            uses_noted: Mutex::default(),
             certificates: settings.certificates,
             dpop: settings.dpop,
             proofs: Proofs::default(),
@@ -125,10 +137,10 @@ impl Authenticator {
         resource: &ProtectedResource,
         now: UnixSeconds,
     ) -> Result<Arc<Identity>, AuthRefusal> {
-        let Some(credentials) = presented.credentials else { return self.by_certificate(presented) };
+        let Some(credentials) = presented.credentials else { return self.by_certificate(presented, now) };
         let (Credentials::Bearer(token) | Credentials::Dpop { token, .. }) = credentials;
         let key = Verdicts::key(resource, token);
-        let generation = self.0.generation.load(Ordering::Acquire);
+        let generation = self.0.generation.number();
         let outcome = match self.0.verdicts.get(&key, generation, now) {
             Some(outcome) => outcome,
             None => {
@@ -138,29 +150,48 @@ impl Authenticator {
             }
         };
         let good = outcome?;
-        if keys::is_key(token) {
-            self.0.keys.read().used(token, now);
+        if let Some(key) = &good.key {
+            key.used(now);
         }
         self.check_binding(&good, credentials, presented, resource, now)?;
         Ok(good.identity)
     }
 
     /// A request without other credentials may be let in by its certificate.
-    fn by_certificate(&self, presented: &Presented<'_>) -> Result<Arc<Identity>, AuthRefusal> {
+    fn by_certificate(
+        &self,
+        presented: &Presented<'_>,
+        now: UnixSeconds,
+    ) -> Result<Arc<Identity>, AuthRefusal> {
         let certificate =
             presented.certificate.filter(|_| self.0.certificates).ok_or(AuthRefusal::Missing)?;
         let identity = certificate.identity();
-        match self.0.revoked.contains(&identity) {
-            true => Err(AuthRefusal::Invalid(TokenFault::Revoked)),
-            false => Ok(Arc::new(identity)),
+        // The handshake has checked it, perhaps long ago: connections stay open, and resume without another check.
+        if identity.expires() <= now {
+            return Err(AuthRefusal::Invalid(TokenFault::Expired));
         }
+        match self.0.revoked.contains(identity) {
+            true => Err(AuthRefusal::Invalid(TokenFault::Revoked)),
+            false => Ok(Arc::clone(identity)),
+        }
+    }
+
+    /// Waits until credentials that were good have been taken back: their principal was revoked, or their static key is no
+    /// longer in the file. For connections that outlive the request that opened them.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn taken_back(&self, identity: &Identity) {
+        let is_gone = || identity.key().is_some_and(|key| !self.0.keys.read().has(key));
+        self.0.generation.until(|| self.0.revoked.contains(identity) || is_gone()).await;
     }
 
     /// Verifies a token or key that has no verdict.
     async fn judge(&self, token: &str, resource: &ProtectedResource, now: UnixSeconds) -> Outcome {
         let good = if keys::is_key(token) {
             let keys = Arc::clone(&self.0.keys.read());
-            Good::new(keys.identity(token, now).map_err(AuthRefusal::Invalid)?)
+            let (identity, key) = keys.identity(token, now).map_err(AuthRefusal::Invalid)?;
+            Good { key: Some(key), ..Good::new(identity) }
         } else {
             match Compact::read(token) {
                 Some(compact) => self.signed(&compact, resource, now).await?,
@@ -219,10 +250,11 @@ impl Authenticator {
         if is_empty || !bound.others.is_empty() {
             return unproven;
         }
-        if let Some(expected) = &bound.certificate
-            && presented.certificate.map(ClientCertificate::thumbprint) != Some(expected)
-        {
-            return unproven;
+        if let Some(expected) = &bound.certificate {
+            let valid = presented.certificate.filter(|shown| shown.identity().expires() > now);
+            if valid.map(ClientCertificate::thumbprint) != Some(expected) {
+                return unproven;
+            }
         }
         match (&bound.jkt, credentials) {
             (None, Credentials::Bearer(_)) => Ok(()),
@@ -248,13 +280,14 @@ impl Authenticator {
     }
 
     fn forget_verdicts(&self) {
-        self.0.generation.fetch_add(1, Ordering::AcqRel);
+        self.0.generation.grow();
     }
 
-    /// Does what is due in the background: fetches the keys of issuers before they are too old, and reads the file of static
-    /// keys if it was changed. To be called every second or two.
+    /// Does what is due in the background: fetches the keys of issuers before they are too old, reads the file of static
+    /// keys if it was changed, and notes when keys were used. To be called every second or two.
     pub async fn refresh(&self, now: UnixSeconds) {
         self.reread_keys();
+        self.note_uses(now);
         for issuer in &self.0.issuers {
             issuer.refresh(now).await;
         }
@@ -268,6 +301,24 @@ impl Authenticator {
         if let Err(error) = self.read_keys() {
             // The keys at hand go on: a file that is half written must not lock its users out.
             tracing::warn!(error = &error as &dyn std::error::Error, "could not read the keys again");
+        }
+    }
+
+    /// Writes the last uses of keys beside their file, for `tenure keys list`, at most once a minute.
+    fn note_uses(&self, now: UnixSeconds) {
+        let Some(file) = &self.0.key_file else { return };
+        let keys = Arc::clone(&self.0.keys.read());
+        let newest = keys.newest_use();
+        let mut noted = self.0.uses_noted.lock();
+        if newest <= noted.newest || now < noted.at.plus(NOTE_USES_EVERY) {
+            return;
+        }
+        *noted = UsesNoted { at: now, newest };
+        if let Err(error) = file.note_uses(&keys.last_uses()) {
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "could not note when keys were last used"
+            );
         }
     }
 

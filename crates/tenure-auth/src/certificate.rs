@@ -1,42 +1,56 @@
 //! Client certificates: an identity of their own, or what a token is bound to (RFC 8705).
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 
 use crate::identity::{CredentialKind, Identity, is_plain_name};
+use crate::validity;
 
 /// A certificate whose private key the client has proven to own, in a handshake that checked it against the configured
 /// authorities.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    name: Option<Box<str>>,
     thumbprint: Box<str>,
+    identity: Arc<Identity>,
 }
 
 impl ClientCertificate {
     /// A certificate in DER, as the TLS library hands it over after it was verified.
     pub fn from_der(der: &[u8]) -> Self {
-        let thumbprint = URL_SAFE_NO_PAD.encode(digest(&SHA256, der)).into();
-        Self { name: name(der), thumbprint }
+        let thumbprint: Box<str> = URL_SAFE_NO_PAD.encode(digest(&SHA256, der)).into();
+        let name = name(der);
+        // The first URI or DNS name that it is for; without one, its thumbprint.
+        let subject = name.as_deref().unwrap_or(&thumbprint);
+        // Times that cannot be read count as over: a library that reads them otherwise has checked them before.
+        let (issued, last) = validity::of(der).unwrap_or_default();
+        // The last second belongs to it.
+        let expires = last.plus(Duration::from_secs(1));
+        let identity = Identity {
+            issued: Some(issued),
+            expires,
+            ..Identity::new("cert", subject, CredentialKind::Certificate)
+        };
+        Self { thumbprint, identity: Arc::new(identity) }
     }
 
     pub(crate) fn thumbprint(&self) -> &str {
         &self.thumbprint
     }
 
-    /// The first URI or DNS name that the certificate is for; without one, its thumbprint.
-    pub(crate) fn identity(&self) -> Identity {
-        let subject = self.name.as_deref().unwrap_or(&self.thumbprint);
-        Identity::new("cert", subject, CredentialKind::Certificate)
+    /// Whom it is for, from when and until when.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 }
 
 impl fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name.as_deref().unwrap_or(&self.thumbprint))
+        f.write_str(self.identity.principal())
     }
 }
 

@@ -33,7 +33,7 @@ impl CredentialKind {
 
 /// A verified caller: who it is, through which client it calls, and what it may do until when.
 ///
-/// It holds no part of the credentials themselves.
+/// It holds no part of the credentials themselves, and of a static key only the hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
     pub(crate) principal: Arc<str>,
@@ -42,6 +42,7 @@ pub struct Identity {
     pub(crate) scopes: ScopeSet,
     pub(crate) expires: UnixSeconds,
     pub(crate) issued: Option<UnixSeconds>,
+    pub(crate) key: Option<[u8; 32]>,
 }
 
 impl Identity {
@@ -54,6 +55,7 @@ impl Identity {
             scopes: ScopeSet::default(),
             expires: UnixSeconds::NEVER,
             issued: None,
+            key: None,
         }
     }
 
@@ -99,6 +101,11 @@ impl Identity {
             CredentialKind::Token => self.expires.plus(LEEWAY),
             CredentialKind::Key | CredentialKind::Certificate => self.expires,
         }
+    }
+
+    /// The hash of the static key that proved it.
+    pub(crate) fn key(&self) -> Option<&[u8; 32]> {
+        self.key.as_ref()
     }
 
     /// When the credentials were issued, if they say so.

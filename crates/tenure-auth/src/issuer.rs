@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fetch::{FetchError, Fetcher, TIMEOUT};
+use crate::generation::Generation;
 use crate::jwk::{self, IssuerKey};
 use crate::jws::{Algorithm, Compact, Header};
 use crate::keys::is_writable_by_others;
@@ -142,7 +143,7 @@ pub(crate) struct Issuer {
     tried: Mutex<Option<UnixSeconds>>,
     one_at_a_time: Arc<Semaphore>,
     /// Grows when the keys change, so that verdicts by the old ones are judged again.
-    generation: Arc<AtomicU64>,
+    generation: Arc<Generation>,
     fetches: AtomicU64,
     introspection_url: RwLock<Option<String>>,
 }
@@ -168,7 +169,7 @@ struct Metadata {
 }
 
 impl Issuer {
-    pub(crate) fn new(settings: IssuerSettings, fetcher: Fetcher, generation: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(settings: IssuerSettings, fetcher: Fetcher, generation: Arc<Generation>) -> Self {
         let introspection_url = settings.introspection.as_ref().and_then(|settings| settings.url.clone());
         Self {
             settings,
@@ -323,7 +324,7 @@ impl Issuer {
                 *self.keys.write() = Arc::new(KeySet { keys, fetched: Some(now), lifetime });
                 self.unknown.lock().clear();
                 if is_other {
-                    self.generation.fetch_add(1, Ordering::AcqRel);
+                    self.generation.grow();
                 }
             }
             Err(error) => {

@@ -5,6 +5,7 @@
 
 mod file;
 mod secret;
+mod uses;
 
 pub use file::{ApiKeyFile, ApiKeyFileError, KeyInfo, NewKey};
 pub(crate) use file::{FileStamp, is_writable_by_others};
@@ -18,6 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::identity::{CredentialKind, Identity};
 use crate::refusal::TokenFault;
 use crate::time::UnixSeconds;
+
+impl Key {
+    /// Notes that it was used.
+    pub(crate) fn used(&self, now: UnixSeconds) {
+        self.last_used.store(now.0, Ordering::Relaxed);
+    }
+}
 
 /// All keys of a file, by their hashes.
 #[derive(Debug, Default)]
@@ -41,25 +49,35 @@ impl Keys {
 
     /// The identity of the bearer of this secret. Whether it is a key is looked up by its hash, so that the time it takes
     /// tells nothing about any key.
-    pub(crate) fn identity(&self, secret: &str, now: UnixSeconds) -> Result<Identity, TokenFault> {
+    pub(crate) fn identity(
+        &self,
+        secret: &str,
+        now: UnixSeconds,
+    ) -> Result<(Identity, Arc<Key>), TokenFault> {
         let hash = secret::hash(secret).ok_or(TokenFault::Unknown)?;
         let key = self.0.get(&hash).ok_or(TokenFault::Unknown)?;
         if key.info.expires <= now {
             return Err(TokenFault::Expired);
         }
-        Ok(Identity {
+        let identity = Identity {
             scopes: key.info.scopes.clone(),
             expires: key.info.expires,
             issued: Some(key.info.created),
+            key: Some(hash),
             ..Identity::new("key", &key.info.name, CredentialKind::Key)
-        })
+        };
+        Ok((identity, Arc::clone(key)))
     }
 
-    /// Notes that a key was used.
-    pub(crate) fn used(&self, secret: &str, now: UnixSeconds) {
-        if let Some(key) = secret::hash(secret).and_then(|hash| self.0.get(&hash)) {
-            key.last_used.store(now.0, Ordering::Relaxed);
-        }
+    /// Whether there is a key with this hash.
+    pub(crate) fn has(&self, hash: &[u8; 32]) -> bool {
+        self.0.contains_key(hash)
+    }
+
+    /// The last time that any of them was used.
+    pub(crate) fn newest_use(&self) -> UnixSeconds {
+        let uses = self.0.values().map(|key| key.last_used.load(Ordering::Relaxed));
+        UnixSeconds(uses.max().unwrap_or_default())
     }
 
     /// When each key was last used, by its name and the beginning of its hash.

@@ -99,6 +99,7 @@ pub struct ScopeRules {
 
 #[derive(Clone, Debug)]
 struct ScopeRule {
+    text: Box<str>,
     pattern: ToolPattern,
     needed: ScopeSet,
 }
@@ -130,7 +131,7 @@ impl ScopeRules {
         for (pattern, scopes) in needed {
             let parsed = ToolPattern::parse(pattern)
                 .ok_or_else(|| ScopeRulesError::NotAPattern(pattern.to_owned()))?;
-            rules.push(ScopeRule { pattern: parsed, needed: checked(scopes)? });
+            rules.push(ScopeRule { text: pattern.into(), pattern: parsed, needed: checked(scopes)? });
         }
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.pattern.weight()));
         let mut direct = BTreeMap::new();
@@ -180,6 +181,15 @@ impl ScopeRules {
             self.included.contains_key(*scope) || self.rules.iter().any(|rule| rule.needed.has(scope))
         };
         ScopeSet::of(granted.iter().filter(is_known)).unwrap_or_default()
+    }
+
+    /// A pattern that names none of these servers, and so would never match.
+    pub fn without_server(&self, servers: &[&str]) -> Option<&str> {
+        let names_none = |rule: &&ScopeRule| {
+            let backend = rule.pattern.backend.as_ref();
+            backend.is_some_and(|backend| !servers.iter().any(|server| backend.matches(server)))
+        };
+        self.rules.iter().find(names_none).map(|rule| &*rule.text)
     }
 
     /// Whether no operation needs a scope.
@@ -250,11 +260,15 @@ impl ToolPattern {
         self.covers(backend) && self.tool.is_anything()
     }
 
-    /// The literal characters: patterns with more of them are more specific.
-    fn weight(&self) -> usize {
-        self.tool.literals() + self.backend.as_ref().map_or(0, Glob::literals)
+    /// Of two patterns for one tool the one with the greater weight decides. What they say of the tool counts first: a rule
+    /// that names a tool is about that tool, wherever it is, and a rule for a whole server is about the rest of it.
+    fn weight(&self) -> (Weight, Option<Weight>) {
+        (self.tool.weight(), self.backend.as_ref().map(Glob::weight))
     }
 }
+
+/// How many characters a pattern gives, and whether it matches nothing else.
+type Weight = (usize, bool);
 
 /// A text in which `*` stands for any characters.
 #[derive(Clone, Debug)]
@@ -267,6 +281,12 @@ impl Glob {
 
     fn is_anything(&self) -> bool {
         self.0.len() > 1 && self.literals() == 0
+    }
+
+    /// Literal characters first. A pattern without a star matches one text alone, so it is more specific than one with the
+    /// same characters and a star.
+    fn weight(&self) -> Weight {
+        (self.literals(), self.0.len() == 1)
     }
 
     fn literals(&self) -> usize {
@@ -333,6 +353,36 @@ mod tests {
         assert_eq!(rules.request(Some("files")).to_string(), "files:read");
         assert_eq!(rules.request(None).to_string(), "mcp:use");
         assert_eq!(rules.all().to_string(), "danger files:read files:write mcp:use");
+    }
+
+    #[test]
+    fn a_rule_for_a_tool_wins_over_one_for_a_server_with_a_long_name() {
+        let rows: [(&str, &[String]); 5] = [
+            ("accounting-production/*", &strings(&["accounting"])),
+            ("rm", &strings(&["danger"])),
+            ("rm*", &strings(&["remove"])),
+            ("acc*/rm", &strings(&["accounting:danger"])),
+            ("mail/send", &strings(&[])),
+        ];
+        for rows in [rows, {
+            let mut turned = rows;
+            turned.reverse();
+            turned
+        }] {
+            let rules = ScopeRules::new(rows, []).unwrap();
+            let needed = |backend, tool| rules.tool(Some(backend), tool).to_string();
+            assert_eq!(needed("mail", "rm"), "danger", "a whole name wins over a star");
+            assert_eq!(needed("mail", "rmdir"), "remove");
+            assert_eq!(needed("accounting-production", "rm"), "accounting:danger");
+            assert_eq!(needed("accounting-production", "rmdir"), "remove");
+            assert_eq!(needed("accounting-production", "send"), "accounting");
+            assert_eq!(rules.without_server(&["mail", "accounting-production"]), None);
+            assert_eq!(
+                rules.without_server(&["mail", "accounting-production2"]),
+                Some("accounting-production/*")
+            );
+            assert!(rules.without_server(&[]).is_some());
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use ring::digest::{Context, SHA256};
 
 use crate::claims::Confirmation;
 use crate::identity::Identity;
+use crate::keys::Key;
 use crate::refusal::AuthRefusal;
 use crate::resource::ProtectedResource;
 use crate::time::UnixSeconds;
@@ -35,13 +36,15 @@ pub(crate) type Outcome = Result<Good, AuthRefusal>;
 pub(crate) struct Good {
     pub(crate) identity: Arc<Identity>,
     pub(crate) bound: Option<Arc<Confirmation>>,
+    /// The static key, to note when it is used.
+    pub(crate) key: Option<Arc<Key>>,
     /// The longest that this counts without another look.
     pub(crate) counts_for: Duration,
 }
 
 impl Good {
     pub(crate) fn new(identity: Identity) -> Self {
-        Self { identity: Arc::new(identity), bound: None, counts_for: GOOD_FOR }
+        Self { identity: Arc::new(identity), bound: None, key: None, counts_for: GOOD_FOR }
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tenure_protocol::{Reason, Reply, RpcError};
-use tenure_session::Route;
 use tenure_session::backend::{Backend, Call, Open, Opened, Responder};
 use tenure_session::call::Fanout;
 use tenure_session::port::BoxFuture;
+use tenure_session::{Principal, Route};
 
 /// A backend for each endpoint, and a responder for each.
 pub struct Routes {
@@ -92,6 +92,12 @@ impl Responder for Responders {
 
     fn keeps_tasks(&self, route: &Route) -> bool {
         self.0.at(route).is_none_or(|server| server.responder.keeps_tasks(route))
+    }
+
+    fn forget(&self, principal: &Principal) {
+        for server in std::iter::once(&self.0.main).chain(self.0.named.values()) {
+            server.responder.forget(principal);
+        }
     }
 
     fn close(&self) -> BoxFuture<()> {

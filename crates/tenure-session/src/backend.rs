@@ -20,7 +20,7 @@ use tenure_protocol::message::Reply;
 use tenure_protocol::{Notification, RawJson, Request, Revision, RpcError};
 
 use crate::call::{CallContext, Fanout, Outlet};
-use crate::id::Route;
+use crate::id::{Principal, Route};
 use crate::port::BoxFuture;
 
 pub use greet::Greeting;
@@ -145,6 +145,13 @@ pub trait Responder: Send + Sync + 'static {
     /// The server's name and version, for results that do not contain them.
     fn server_info(&self) -> Option<RawJson> {
         None
+    }
+
+    /// Frees what the server holds for later requests of this principal, because its credentials were revoked. What works on
+    /// Frees what the server holds for this principal: sessions, processes. Called when its credentials were revoked, and its
+    /// requests have been told to end; those that still run may fail.
+    fn forget(&self, principal: &Principal) {
+        let _ = principal;
     }
 
     /// Frees everything that the server holds for later requests: sessions, processes. Called once, after the last

@@ -96,6 +96,7 @@ pub mod limits;
 pub mod port;
 pub mod fingerprint;
 pub mod record;
+pub mod revocation;
 pub mod settings;
 mod usable_until;
 mod framed;

@@ -9,6 +9,7 @@ mod signals;
 mod sessions;
 mod calls;
 mod keys;
+mod principals;
 mod usage;
 mod store;
 mod report;
@@ -164,6 +165,9 @@ enum Command {
     /// Make, list and revoke keys for clients.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Look at who has something on a server, and take back all that one of them can use.
+    #[command(subcommand)]
+    Principals(principals::PrincipalsCommand),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::StoresCommand),
@@ -438,6 +442,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Calls(args) => calls::run(&args)?,
         Command::Usage(args) => usage::run(&args)?,
         Command::Keys(command) => keys::run(command)?,
+        Command::Principals(command) => principals::run(command)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;

@@ -309,7 +309,7 @@ fn foreign_write_mode(_: &fs::Metadata) -> Option<u32> {
     None
 }
 
-fn hex(bytes: &[u8; 32]) -> String {
+pub(super) fn hex(bytes: &[u8; 32]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

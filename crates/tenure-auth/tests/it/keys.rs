@@ -40,6 +40,39 @@ async fn a_key_is_let_in_until_it_is_revoked_or_expires() {
 }
 
 #[tokio::test]
+async fn the_last_use_of_a_key_is_noted_beside_the_file_once_a_minute() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = ApiKeyFile::at(folder.path().join("keys.toml"));
+    let new = |name: &str| NewKey { name: name.to_owned(), ..NewKey::default() };
+    let (ci, ops) = (file.add(new("ci"), NOW).unwrap(), file.add(new("ops"), NOW).unwrap());
+    let world = World::with(|settings, _| settings.keys = Some(file.clone())).await;
+    let at = |seconds: u64| UnixSeconds(NOW.0 + seconds);
+    let noted = || file.last_uses(&file.list().unwrap());
+    assert_eq!(noted(), [None, None], "no server has told anything");
+    for (used, key, refreshed, expected) in [
+        (10, &ci, 11, [Some(at(10)), None]),
+        (20, &ops, 70, [Some(at(10)), None]),
+        (71, &ci, 72, [Some(at(71)), Some(at(20))]),
+        (71, &ci, 500, [Some(at(71)), Some(at(20))]),
+    ] {
+        assert!(world.bearer_at(key.expose(), at(used)).await.is_ok());
+        world.auth.refresh(at(refreshed)).await;
+        assert_eq!(noted(), expected, "after {refreshed} s");
+    }
+    // Another server that uses the same file knows nothing of the first one's uses, and takes none of them back.
+    let other = World::with(|settings, _| settings.keys = Some(file.clone())).await;
+    assert!(other.bearer_at(ops.expose(), at(600)).await.is_ok());
+    other.auth.refresh(at(601)).await;
+    assert_eq!(noted(), [Some(at(71)), Some(at(600))]);
+    file.revoke("ops").unwrap();
+    other.auth.refresh(at(602)).await;
+    let text = fs::read_to_string(folder.path().join("keys.used")).unwrap();
+    assert!(!text.contains(ci.expose()) && !text.contains(ops.expose()), "{text}");
+    fs::write(folder.path().join("keys.used"), "nonsense").unwrap();
+    assert_eq!(noted(), [None], "it is a help for people, and nothing more");
+}
+
+#[tokio::test]
 async fn a_broken_file_leaves_the_keys_at_hand_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let file = ApiKeyFile::at(folder.path().join("keys.toml"));

@@ -26,7 +26,7 @@ use tenure_protocol::{RawJson, Request};
 use tenure_session::backend::Responder;
 use tenure_session::backend::{Backend, Call, Open, Opened};
 use tenure_session::call::{Fanout, Outlet};
-use tenure_session::id::Route;
+use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::Clock;
 
@@ -250,6 +250,11 @@ impl Responder for EitherEraResponder {
 
     fn server_info(&self) -> Option<RawJson> {
         self.likely().server_info()
+    }
+
+    fn forget(&self, principal: &Principal) {
+        self.0.modern.forget(principal);
+        self.0.exchanges.forget(principal);
     }
 
     fn close(&self) -> BoxFuture<()> {

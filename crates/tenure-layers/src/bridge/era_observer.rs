@@ -10,7 +10,7 @@ use tenure_protocol::{Era, Method, RawJson, Reply, RpcError};
 use tenure_session::backend::probe::{self, Probe};
 use tenure_session::backend::{Backend, Call, Open, Opened, Responder};
 use tenure_session::call::Fanout;
-use tenure_session::id::Route;
+use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 
 use crate::bridge::era_cache::EraCache;
@@ -99,6 +99,10 @@ impl Responder for ObservedResponder {
 
     fn server_info(&self) -> Option<RawJson> {
         self.inner.server_info()
+    }
+
+    fn forget(&self, principal: &Principal) {
+        self.inner.forget(principal);
     }
 
     fn close(&self) -> BoxFuture<()> {

@@ -10,7 +10,7 @@ use tenure_protocol::modern::{Capabilities, Capability, capability};
 use tenure_protocol::{Era, Error, Method, RawJson, Reply, RpcError};
 use tenure_session::backend::{Call, Responder};
 use tenure_session::call::{CallContext, Fanout};
-use tenure_session::id::Route;
+use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 
 use crate::data::advertise::{EXTENSION, Servers};
@@ -87,6 +87,10 @@ impl Responder for DataResponder {
 
     fn server_info(&self) -> Option<RawJson> {
         self.0.inner.server_info()
+    }
+
+    fn forget(&self, principal: &Principal) {
+        self.0.inner.forget(principal);
     }
 
     fn close(&self) -> BoxFuture<()> {

@@ -154,6 +154,8 @@ impl Merged {
                 },
                 // For example a server that has resources but no templates.
                 Err(error) if error.code() == METHOD_NOT_FOUND => Ok(None),
+                // A caller sees what it may use, and is not told of the rest.
+                Err(error) if error.is(Reason::Forbidden) => Ok(None),
                 Err(error) => Err(error),
             }
         };

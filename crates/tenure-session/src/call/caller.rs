@@ -15,8 +15,8 @@ pub struct Caller {
     pub remote: Option<SocketAddr>,
     /// The principal.
     pub principal: Principal,
-    /// The scopes of its credentials, sorted. `None` if no credentials were needed, and for requests of our own.
-    pub scopes: Option<Scopes>,
+    /// What its credentials grant.
+    pub scopes: Granted,
     /// The W3C `traceparent` of the message, if it has one.
     pub traceparent: Option<Box<str>>,
     /// How it gets an answer after its connection closed.
@@ -27,6 +27,39 @@ pub struct Caller {
 
 /// Scopes of credentials, sorted.
 pub type Scopes = Arc<[Box<str>]>;
+
+/// What the sender of a request may do. The three are apart so that a request whose scopes were lost is not taken for one
+/// that may do everything.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Granted {
+    /// No credentials were asked for. Where there are rules about scopes, this grants nothing.
+    #[default]
+    Unasked,
+    /// The request is our own, and no client sees its result as it is.
+    Ours,
+    /// The scopes of verified credentials.
+    Scopes(Scopes),
+}
+
+impl Granted {
+    /// The scopes, if credentials were verified.
+    pub fn scopes(&self) -> Option<&Scopes> {
+        match self {
+            Self::Scopes(scopes) => Some(scopes),
+            Self::Unasked | Self::Ours => None,
+        }
+    }
+
+    /// As it is kept with a request: the scopes, if there are any. A request of our own is never kept.
+    pub(crate) fn recorded(&self) -> Option<Vec<Box<str>>> {
+        self.scopes().map(|scopes| scopes.to_vec())
+    }
+
+    /// As it was kept with a request.
+    pub(crate) fn of_record(scopes: Option<Vec<Box<str>>>) -> Self {
+        scopes.map_or(Self::Unasked, |scopes| Self::Scopes(scopes.into()))
+    }
+}
 
 /// How a client gets an answer after the connection that waited for it has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,7 +78,7 @@ impl Caller {
             transport,
             remote: None,
             principal: Principal::ANONYMOUS,
-            scopes: None,
+            scopes: Granted::Unasked,
             traceparent: None,
             collect: Collect::default(),
             held: None,

@@ -9,7 +9,7 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Error, Method, RawJson, Reason, Request, RequestId, Revision, RpcError, params};
 use tokio_util::sync::CancellationToken;
 
-use super::{Became, CallSession, Caller, Client, Origin, Outlet, TaskWish};
+use super::{Became, CallSession, Caller, Client, Granted, Origin, Outlet, TaskWish};
 use crate::id::Route;
 use crate::port::clock::Time;
 use crate::state::State;
@@ -60,7 +60,8 @@ impl CallContext {
 
     /// The context of our own request on a client's behalf. The client does not know it.
     pub(crate) fn our_own(client: Arc<dyn Client>, request: &Request) -> Self {
-        let caller = Caller { principal: client.principal(), ..Caller::anonymous("wake") };
+        let (principal, scopes) = (client.principal(), Granted::Ours);
+        let caller = Caller { principal, scopes, ..Caller::anonymous("wake") };
         Self { is_our_own: true, ..Self::new(client, request, caller) }
     }
 

@@ -191,6 +191,7 @@ impl Run {
                     ForcedEnd::Resume => self.send_away(),
                     ForcedEnd::Leave => self.finish(Ok(notifications::end(&self.request.id))),
                     ForcedEnd::Interrupt => self.finish(Err(shut_down())),
+                    ForcedEnd::Revoke => self.finish(Err(revoked())),
                 });
             }
             let now = Instant::now();
@@ -409,6 +410,10 @@ impl std::fmt::Debug for Run {
 
 pub(super) fn shut_down() -> RpcError {
     RpcError::of(Reason::Interrupted, "The server shut down before the answer came")
+}
+
+fn revoked() -> RpcError {
+    RpcError::of(Reason::Unauthorized, "The credentials of the caller were revoked")
 }
 
 pub(super) fn panicked(work: &ActiveCall) -> RpcError {

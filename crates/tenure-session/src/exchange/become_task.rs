@@ -168,7 +168,7 @@ impl Run {
             let (tasks, whose) = (tasks.clone(), self.work.whose());
             let tool = params::tool_name(self.request.params.as_ref()).unwrap_or_default();
             let server = params.is_some().then(|| self.inner.server_at(self.work.fanout.route())).flatten();
-            let call = TaskCall { tool, params, server };
+            let call = TaskCall { tool, params, scopes: self.work.caller.scopes.clone(), server };
             Box::pin(async move { tasks.begin(whose, call, wish).await })
         });
         let Poll::Ready(begun) = becoming.as_mut().poll(cx) else { return Poll::Pending };
@@ -239,7 +239,10 @@ impl ExchangesInner {
                     work.close();
                     return;
                 }
-                (failed(Reason::Interrupted, "The server shut down before the task ended"), true)
+                match end {
+                    ForcedEnd::Revoke => (task::TaskEnd::Cancelled, true),
+                    _ => (failed(Reason::Interrupted, "The server shut down before the task ended"), true),
+                }
             }
             () = tokio::time::sleep(live.ttl()) => (failed(Reason::TimedOut, "The task took too long"), true),
         };
@@ -316,7 +319,7 @@ impl ExchangesInner {
             return;
         };
         let attempt = ClientAttempt { meta, streams: StreamSupport::No, responses: None, used: Vec::new() };
-        let caller = Caller { principal: owner, ..Caller::anonymous("task") };
+        let caller = Caller { principal: owner, scopes: live.scopes(), ..Caller::anonymous("task") };
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let world = (self.fanout.on(route), Arc::clone(&self.limits), self.clock.now());
         let work = ActiveCall::new(number, (request.clone(), caller), attempt, world, CallOrigin::default());

@@ -134,7 +134,7 @@ pub(super) struct Tasked {
     pub(super) request: Request,
 }
 
-/// How a drain or stop ends a call.
+/// How a drain or stop, or an operator, ends a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ForcedEnd {
     /// A listen ends normally.
@@ -145,6 +145,8 @@ pub(super) enum ForcedEnd {
     ComeBack,
     /// Its client has to come back for the rest of its stream: the next process runs the call.
     Resume,
+    /// The credentials of its caller were revoked.
+    Revoke,
 }
 
 /// How a call came to this process. The default is a client's first attempt.
@@ -280,7 +282,7 @@ impl ActiveCall {
         self.room.notify_waiters();
     }
 
-    /// Ends the call for a drain or stop. False if it was over before.
+    /// Ends the call for a drain, a stop or an operator. False if it was over before.
     pub(super) fn end(&self, end: ForcedEnd) -> bool {
         let waker = {
             let mut state = self.state.lock();

@@ -56,6 +56,11 @@ impl Flow {
         Self { run: None, items: items.into_iter().collect(), noting: None }
     }
 
+    /// Whether it is a listen, which has no answer to wait for.
+    pub fn is_listen(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.work.is_listen())
+    }
+
     /// The next item; `None` after the last one.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FlowItem>> {
         loop {

@@ -1,6 +1,6 @@
 //! The list of running calls for operators: the caller of each, and what it waits for.
 //!
-//! Only reads. A call that is answered at once is in no table (see `attempt`), so it does not appear here: every listed
+//! A call that is answered at once is in no table (see `attempt`), so it does not appear here: every listed
 //! call has waited at least once.
 
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use std::sync::Arc;
 use tenure_protocol::{Method, params};
 
 use crate::call::Client;
-use crate::exchange::call::{ActiveCall, ActiveCallState};
+use crate::exchange::call::{ActiveCall, ActiveCallState, ForcedEnd};
 use crate::exchange::exchanges::Exchanges;
 use crate::id::{Principal, Route};
 use crate::port::clock::Time;
+use crate::port::store::StoreError;
 
 /// A running call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +77,54 @@ impl Exchanges {
         works.sort_by_key(|work| work.number);
         works.dedup_by_key(|work| work.number);
         works.iter().filter_map(info).collect()
+    }
+}
+
+impl Exchanges {
+    /// Ends all calls of a principal, listens and tasks among them, and frees what its server holds for its next ones.
+    /// Returns how many calls there were.
+    ///
+    /// Calls that have not waited yet are answered in this moment, and end by themselves.
+    pub fn revoke(&self, owner: &Principal) -> usize {
+        let mut works = self.0.listed();
+        let parked = {
+            let mut parked = self.0.parked.lock();
+            let names: Vec<u128> = parked
+                .iter()
+                .filter(|(_, work)| work.caller.principal == *owner)
+                .map(|(name, _)| *name)
+                .collect();
+            names.iter().filter_map(|name| parked.remove(name)).collect::<Vec<_>>()
+        };
+        works.extend(parked.iter().cloned());
+        works.retain(|work| work.caller.principal == *owner);
+        // A call is listed several times while its client is back with answers, or while it becomes a task.
+        works.sort_by_key(|work| work.number);
+        works.dedup_by_key(|work| work.number);
+        let ended = works.iter().filter(|work| work.end(ForcedEnd::Revoke)).count();
+        for work in parked {
+            // No attempt waits for it, so nothing else would end it.
+            if work.state.lock().parked_until.is_some() {
+                work.close();
+            }
+        }
+        self.0.responder.forget(owner);
+        ended
+    }
+
+    /// Cancels the tasks of a principal that an earlier process left, which would be started again when it comes back.
+    /// Returns how many there were.
+    ///
+    /// # Errors
+    /// When the store fails.
+    ///
+    /// # Cancel safety
+    /// Those that were reached are cancelled.
+    pub async fn cancel_tasks_left(&self, owner: &Principal) -> Result<usize, StoreError> {
+        match self.0.tasks() {
+            Some(tasks) => tasks.cancel_left(owner).await,
+            None => Ok(0),
+        }
     }
 }
 

@@ -57,9 +57,19 @@ impl CallId {
         jitter.of(time, SessionKey::from_bytes(self.secret.to_bytes()), StreamId::new(0))
     }
 
-    /// The call's key in stores.
+    /// The call's key in stores. Like a session, a call belongs to a user and the client that acts for it.
     pub(crate) fn key(&self, owner: &Principal, route: &Route) -> SessionKey {
-        self.secret.key_of_owner(b"tenure call\0", owner, route)
+        match owner.client() {
+            None => self.secret.key_of_owner(b"tenure call\0", owner, route),
+            Some(client) => {
+                let kind = [
+                    &b"tenure call of client\0"[..],
+                    &(client.len() as u64).to_be_bytes(),
+                    client.as_bytes(),
+                ];
+                self.secret.key_of_owner(&kind.concat(), owner, route)
+            }
+        }
     }
 }
 

@@ -26,11 +26,14 @@ pub enum Space {
     Task,
     /// Calls without a session whose clients can come back for the rest of a broken stream.
     Call,
+    /// Principals whose credentials were revoked.
+    Principal,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 6] = [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task, Self::Call];
+    pub const ALL: [Self; 7] =
+        [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task, Self::Call, Self::Principal];
 }
 
 /// The name of a record.
@@ -56,6 +59,7 @@ impl RecordKey {
             Space::State => format!("d-{}", &self.key.hex()[24..]),
             Space::Task => format!("t-{}", &self.key.hex()[..8]),
             Space::Call => format!("c-{}", &self.key.hex()[..8]),
+            Space::Principal => format!("p-{}", &self.key.hex()[..8]),
             Space::Session | Space::Store | Space::Rmcp => self.key.label(),
         }
     }

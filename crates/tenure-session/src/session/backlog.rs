@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tenure_protocol::{RequestId, message};
 use tokio::time::Instant;
 
-use crate::call::Scopes;
+use crate::call::Granted;
 use crate::id::{Position, StreamId};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{EntryPlace, NewEvent};
@@ -33,15 +33,15 @@ pub(super) struct NotedRequest {
 }
 
 impl NotedRequest {
-    pub(crate) fn of(request: &message::Request, scopes: Option<&Scopes>) -> Self {
+    pub(crate) fn of(request: &message::Request, scopes: &Granted) -> Self {
         let written = message::write_request(&request.id, &request.method, request.params.as_ref());
         Self { id: request.id.clone(), request: with_scopes(written, scopes) }
     }
 }
 
 /// The note of a request, with the scopes of its caller: it must not get more than that when it runs again.
-pub(super) fn with_scopes(request: Bytes, scopes: Option<&Scopes>) -> Bytes {
-    match scopes {
+pub(super) fn with_scopes(request: Bytes, scopes: &Granted) -> Bytes {
+    match scopes.scopes() {
         Some(scopes) => {
             let names = serde_json::Value::from_iter(scopes.iter().map(|scope| &**scope));
             with_member(&request, &format!(r#""scopes":{names}"#))
@@ -51,7 +51,7 @@ pub(super) fn with_scopes(request: Bytes, scopes: Option<&Scopes>) -> Bytes {
 }
 
 /// The note of a held request: the request is in the log, but no server has seen it.
-pub(super) fn held_note(request: &message::Request, scopes: Option<&Scopes>) -> Bytes {
+pub(super) fn held_note(request: &message::Request, scopes: &Granted) -> Bytes {
     with_member(&NotedRequest::of(request, scopes).request, r#""begun":false"#)
 }
 
@@ -61,7 +61,7 @@ fn with_member(note: &Bytes, member: &str) -> Bytes {
 }
 
 /// The scopes that the requests of a note were sent with; those of a batch came together, with the same ones.
-pub(super) fn noted_scopes(note: &Bytes) -> Option<Scopes> {
+pub(super) fn noted_scopes(note: &Bytes) -> Granted {
     #[derive(serde::Deserialize)]
     struct Scoped {
         scopes: Option<Vec<Box<str>>>,
@@ -75,10 +75,9 @@ pub(super) fn noted_scopes(note: &Bytes) -> Option<Scopes> {
     let scopes = match serde_json::from_slice(note) {
         Ok(Note::One(one)) => one.scopes,
         Ok(Note::Batch(batch)) => batch.into_iter().find_map(|one| one.scopes),
-        // `None` would allow everything.
         Err(_) => Some(Vec::new()),
     };
-    scopes.map(Scopes::from)
+    Granted::of_record(scopes)
 }
 
 /// Whether a note says that no server has seen the request. Earlier versions ignore the member, and treat the request

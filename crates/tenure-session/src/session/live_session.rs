@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::Link;
-use crate::call::{Collect, Scopes};
+use crate::call::{Collect, Granted};
 use crate::counts::CountGuard;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
@@ -152,7 +152,7 @@ pub(super) struct InFlight {
     /// For the note in the log, if the request becomes a stream.
     pub(super) params: Option<RawJson>,
     /// Those of its caller, for the note and for when it runs again.
-    pub(super) scopes: Option<Scopes>,
+    pub(super) scopes: Granted,
     pub(super) started: Time,
     pub(super) stream: Option<StreamId>,
     pub(super) waiter: Option<Waker>,

@@ -63,6 +63,17 @@ pub enum NotAdopted {
 }
 
 impl Sessions {
+    /// The sessions of a user in memory, whatever client acts for it.
+    pub fn awake_of(&self, owner: &Principal) -> Vec<SessionKey> {
+        self.0
+            .live
+            .all()
+            .iter()
+            .filter(|session| session.owner == *owner)
+            .map(|session| session.key)
+            .collect()
+    }
+
     /// A session as operators see it, if it is in memory.
     pub fn info(&self, key: &SessionKey) -> Option<SessionInfo> {
         let session = self.0.live.by_key(key)?;

@@ -12,7 +12,7 @@ use tenure_protocol::{
 };
 
 use crate::backend::{Link, repeatable_tools};
-use crate::call::{Collect, Scopes};
+use crate::call::{Collect, Granted};
 use crate::id::{Position, StreamId};
 use crate::port::store::{EntryPlace, NewEvent, ReadLimit, StoreError, Surveyed};
 use crate::session::backlog::{self, NotedRequest};
@@ -30,7 +30,7 @@ pub(super) struct OpenStream {
     /// The unanswered requests; empty if the stream has no readable note.
     requests: Vec<Request>,
     /// The scopes that they were sent with.
-    scopes: Option<Scopes>,
+    scopes: Granted,
     /// The requests were held by a stopping process; no server has seen them.
     is_held: bool,
     /// Questions to the client on this stream; the server that asked them is gone.
@@ -58,7 +58,7 @@ impl OpenStream {
             let mut open = Self {
                 stream: known.stream,
                 requests: known.note.as_ref().map(noted_requests).unwrap_or_default(),
-                scopes: known.note.as_ref().and_then(backlog::noted_scopes),
+                scopes: known.note.as_ref().map(backlog::noted_scopes).unwrap_or_default(),
                 is_held: known.note.as_ref().is_some_and(backlog::is_held),
                 asked: Vec::new(),
                 progress: None,
@@ -86,7 +86,7 @@ impl OpenStream {
             .flat_map(|open| {
                 open.requests
                     .iter()
-                    .map(|request| (open.stream, NotedRequest::of(request, open.scopes.as_ref()).request))
+                    .map(|request| (open.stream, NotedRequest::of(request, &open.scopes).request))
             })
             .map(|(stream, body)| NewEvent { stream, body, place: EntryPlace::Note, at })
             .collect();
@@ -155,7 +155,7 @@ impl Session {
             if let Some(stream) = state.streams.get_mut(&open.stream) {
                 stream.open = open.requests.len();
                 if open.requests.len() > 1 {
-                    let noted = |request| NotedRequest::of(request, open.scopes.as_ref());
+                    let noted = |request| NotedRequest::of(request, &open.scopes);
                     stream.requests = open.requests.iter().map(noted).collect();
                 }
             }

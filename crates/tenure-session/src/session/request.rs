@@ -18,7 +18,7 @@ use tenure_protocol::{
 use tokio::time::{Instant, Sleep};
 
 use crate::backend::{Call, Link};
-use crate::call::{CallContext, Caller, Collect, Scopes};
+use crate::call::{CallContext, Caller, Collect, Granted};
 use crate::id::{Position, StreamId};
 use crate::port::BoxFuture;
 use crate::port::store::EntryPlace;
@@ -80,7 +80,7 @@ impl Session {
     /// As for a single request. A batch without requests returns `Ok(None)`.
     pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
         self.touch();
-        let share = self.open_stream(&messages, caller.scopes.as_ref())?;
+        let share = self.open_stream(&messages, &caller.scopes)?;
         // Attached before the first answer, so that the stream cannot complete and be forgotten earlier.
         let reader = share.map(|stream| self.reader_of(stream));
         for message in messages {
@@ -115,7 +115,7 @@ impl Session {
     fn open_stream(
         self: &Arc<Self>,
         messages: &[Message],
-        scopes: Option<&Scopes>,
+        scopes: &Granted,
     ) -> Result<Option<StreamId>, Error> {
         let request = |message: &Message| match message {
             Message::Request(request) => Some(NotedRequest::of(request, scopes)),
@@ -255,14 +255,14 @@ impl Session {
         self: &Arc<Self>,
         state: &mut SessionState,
         request: Request,
-        scopes: Option<Scopes>,
+        scopes: Granted,
         is_alone: bool,
         stage: drain::DrainStage,
     ) -> Result<Reader, Error> {
         if !self.can_hold(state, is_alone) {
             return Err(draining());
         }
-        let note = backlog::held_note(&request, scopes.as_ref());
+        let note = backlog::held_note(&request, &scopes);
         let stream = StreamId::new(state.next_stream);
         state.next_call += 1;
         let call = InFlight {

@@ -291,7 +291,7 @@ impl Session {
         }
         self.inner.stir();
         let note = message::write_request(id, &call.method, call.params.as_ref());
-        let note = backlog::with_scopes(note, call.scopes.as_ref());
+        let note = backlog::with_scopes(note, &call.scopes);
         self.begin_stream(state, fresh, EventStream { open: 1, ..EventStream::default() }, note);
         Ok(fresh)
     }

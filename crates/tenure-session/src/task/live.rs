@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::TaskId;
 use super::record::{Holds, TaskEnd, TaskHead};
 use super::tasks::{TasksInner, Whose};
+use crate::call::Granted;
 use crate::id::SessionKey;
 use crate::kept::NotedServer;
 use crate::port::clock::Time;
@@ -87,6 +88,11 @@ impl LiveTask {
     /// The server that its call was for.
     pub(crate) fn server(&self) -> Option<&NotedServer> {
         self.head.server.as_ref()
+    }
+
+    /// What its call was allowed to do when it was sent.
+    pub(crate) fn scopes(&self) -> Granted {
+        Granted::of_record(self.head.scopes.clone())
     }
 
     /// The params of its call, if another process may start it again.
@@ -226,6 +232,7 @@ mod tests {
             status: Status::Working,
             server: None,
             params: None,
+            scopes: None,
         };
         let key = SessionKey::from_bytes([0; 16]);
         let live = LiveTask::new(TaskId::random(), key, head, Version(1), Weak::new());

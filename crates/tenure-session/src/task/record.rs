@@ -32,6 +32,9 @@ pub(super) struct TaskHead {
     /// The params of the call, as JSON text, if another process may start it again; until the end of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) params: Option<String>,
+    /// The scopes that the call was sent with, for a process that starts it again; `None` if none were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) scopes: Option<Vec<Box<str>>>,
     /// The server that handles the call, for a process that starts it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) server: Option<NotedServer>,
@@ -124,6 +127,7 @@ impl TaskRecord {
     pub(super) fn ended(mut head: TaskHead, end: &TaskEnd, now: Time) -> Self {
         head.updated = now.0;
         head.params = None;
+        head.scopes = None;
         head.server = None;
         let outcome = match end {
             TaskEnd::Completed(result) => {
@@ -174,6 +178,7 @@ mod tests {
             poll_ms: 500,
             status: Status::Working,
             params: None,
+            scopes: None,
             server: None,
         }
     }
@@ -182,7 +187,8 @@ mod tests {
     fn a_record_comes_back_as_it_was() {
         let result = RawJson::trusted(r#"{ "content":[1.50] }"#);
         let ended = TaskRecord::ended(head(), &TaskEnd::Completed(result), Time(1_771_857_002_000));
-        let with_params = TaskHead { params: Some(r#"{"name":"dig"}"#.to_owned()), ..head() };
+        let (params, scopes) = (Some(r#"{"name":"dig"}"#.to_owned()), Some(vec!["a:read".into()]));
+        let with_params = TaskHead { params, scopes, ..head() };
         for record in [TaskRecord::begun(head()), TaskRecord::begun(with_params), ended] {
             assert_eq!(TaskRecord::decode(&record.encode()).unwrap(), record);
         }

@@ -18,7 +18,7 @@ use super::record::{TaskEnd, TaskHead, TaskRecord};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits};
 use crate::backoff::Backoff;
-use crate::call::TaskWish;
+use crate::call::{Granted, TaskWish};
 use crate::counts::{CountGuard, RecordCounter};
 use crate::finish::finish;
 use crate::framed::UnreadableFrame;
@@ -71,6 +71,8 @@ pub(crate) struct TaskCall {
     pub(crate) tool: String,
     /// Its params, if another process may start the call again.
     pub(crate) params: Option<RawJson>,
+    /// What it was allowed to do when it was sent.
+    pub(crate) scopes: Granted,
     /// The server that handles the call, as far as it is known.
     pub(crate) server: Option<NotedServer>,
 }
@@ -249,6 +251,8 @@ impl TasksInner {
             ttl_ms: millis(ttl),
             poll_ms: millis(wish.poll.unwrap_or(limits.poll)),
             status: Status::Working,
+            // Without params it is not started again, and needs no scopes.
+            scopes: call.params.as_ref().and_then(|_| call.scopes.recorded()),
             params: call.params.map(|params| object::text(&params).to_owned()),
             server: call.server,
         };

@@ -193,7 +193,10 @@ impl DuplexConnection {
     async fn take(&mut self, line: InputMessage, lines: &mut impl Input) {
         let incoming = match line {
             InputMessage::Whole(body) => Incoming::parse(&body),
-            InputMessage::Read(incoming) => Ok(incoming),
+            InputMessage::Read(incoming, scopes) => {
+                self.settings.caller.scopes = scopes;
+                Ok(incoming)
+            }
             InputMessage::TooLong(message) => return self.too_long(message).await,
         };
         match incoming {
@@ -460,8 +463,8 @@ fn pong(id: &RequestId) -> Bytes {
 fn pinged(line: &InputMessage) -> Option<RequestId> {
     let message = match line {
         InputMessage::Whole(body) => Message::parse(body).ok()?,
-        InputMessage::Read(Incoming::One(message)) => message.clone(),
-        InputMessage::Read(Incoming::Batch(_)) | InputMessage::TooLong(_) => return None,
+        InputMessage::Read(Incoming::One(message), _) => message.clone(),
+        InputMessage::Read(Incoming::Batch(_), _) | InputMessage::TooLong(_) => return None,
     };
     match message {
         Message::Request(request) if request.method == Method::Ping => Some(request.id),

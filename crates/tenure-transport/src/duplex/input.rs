@@ -4,6 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 use tenure_protocol::Incoming;
+use tenure_session::call::Granted;
 
 use crate::duplex::oversize_id::OversizeMessage;
 
@@ -12,8 +13,8 @@ use crate::duplex::oversize_id::OversizeMessage;
 pub(crate) enum InputMessage {
     /// The whole message, not parsed yet.
     Whole(Bytes),
-    /// The transport has parsed it already.
-    Read(Incoming),
+    /// The transport has parsed it already, and it came with credentials of its own.
+    Read(Incoming, Granted),
     /// It was too long and not kept; only its kind and id are known.
     TooLong(OversizeMessage),
 }

@@ -15,6 +15,7 @@ use http::request::Parts;
 use tenure_auth::scope::{ScopeRules, ScopeSet};
 use tenure_auth::{AuthRefusal, Authenticator, Identity, Presented, ProtectedResource, UnixSeconds};
 use tenure_protocol::{Error, Message, Method, Reason, RequestId, params};
+use tenure_session::call::Granted;
 use tenure_session::port::clock::{Clock, Time};
 use tenure_session::{Principal, Session, UsableUntil};
 
@@ -24,6 +25,9 @@ use super::reject::{reject, reject_exchange};
 
 /// The longest wait for an expiry before the clock is looked at again.
 const CLOCK_CHECK: Duration = Duration::from_secs(60);
+
+/// The longest name of an operation that a refusal repeats.
+const MAX_OPERATION: usize = 140;
 
 /// Finds the server that a tool belongs to, and the name that it has there.
 pub type ToolOwner = Arc<dyn Fn(&str) -> (Option<String>, String) + Send + Sync>;
@@ -75,15 +79,12 @@ pub(super) struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// The scopes of its credentials; `None` if the endpoint asks for no credentials.
-    pub(super) fn scopes(&self) -> Option<Arc<[Box<str>]>> {
-        self.identity.as_ref().map(|identity| identity.scopes().shared())
-    }
-
-    /// Until when its credentials are accepted; `None` if they do not expire.
-    fn expires(&self) -> Option<Time> {
-        let until = self.identity.as_ref()?.accepted_until();
-        (until != UnixSeconds::NEVER).then(|| Time(until.0.saturating_mul(1000)))
+    /// What its credentials grant.
+    pub(super) fn scopes(&self) -> Granted {
+        match &self.identity {
+            Some(identity) => Granted::Scopes(identity.scopes().shared()),
+            None => Granted::Unasked,
+        }
     }
 
     /// Tells a session until when its owner may use it. Streams of the session follow the newest credentials.
@@ -93,17 +94,58 @@ impl Sender<'_> {
 
     /// Notes the expiry of its credentials.
     pub(super) fn extends(&self, until: &UsableUntil) {
-        if self.identity.is_some() {
-            until.extend(self.expires());
+        if let Some(identity) = &self.identity {
+            until.extend(expires(identity));
         }
     }
 }
 
+/// The credentials with which something was opened that outlives its request: a stream, a listen, a connection.
+#[derive(Clone)]
+pub(super) struct Opener {
+    authenticator: Authenticator,
+    identity: Arc<Identity>,
+    expiry: StreamExpiry,
+}
+
+impl Opener {
+    /// Waits until what it opened has to end: its credentials were taken back, or have expired with their grace. `until` is
+    /// the expiry of the newest credentials that were shown for it, which may be later than its own.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(super) async fn ended(&self, until: &UsableUntil) {
+        tokio::select! {
+            () = self.authenticator.taken_back(&self.identity) => {}
+            () = expired(until, &self.expiry) => {}
+        }
+    }
+
+    /// The same for something that newer credentials cannot prolong.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(super) async fn ended_alone(&self) {
+        let until = UsableUntil::default();
+        until.extend(expires(&self.identity));
+        self.ended(&until).await;
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.identity.fmt(f)
+    }
+}
+
+/// Until when credentials are accepted; `None` if they do not expire.
+fn expires(identity: &Identity) -> Option<Time> {
+    let until = identity.accepted_until();
+    (until != UnixSeconds::NEVER).then(|| Time(until.0.saturating_mul(1000)))
+}
+
 /// Waits until credentials have expired and their grace is over. Newer ones that come meanwhile are waited for too.
-///
-/// # Cancel safety
-/// May be dropped at any time.
-pub(super) async fn expired(until: &UsableUntil, expiry: &StreamExpiry) {
+async fn expired(until: &UsableUntil, expiry: &StreamExpiry) {
     loop {
         // Either no credentials are needed, or some were shown that do not expire; neither ends.
         let Some(end) = until.get() else { return std::future::pending().await };
@@ -162,13 +204,25 @@ impl Endpoint {
         answers: Answers,
     ) -> Result<(), Box<Response<Body>>> {
         let (Some(auth), Some(identity)) = (self.auth(), &sender.identity) else { return Ok(()) };
-        let Message::Request(request) = message else { return Ok(()) };
-        auth.allow(identity, &request.method, request.params.as_ref()).map_err(|mut refusal| {
+        let (method, params, id) = match message {
+            Message::Request(request) => (&request.method, request.params.as_ref(), Some(&request.id)),
+            Message::Notification(told) => (&told.method, told.params.as_ref(), None),
+            // It answers a question that a call raised which was allowed; without it, that call would hang.
+            Message::Response(_) => return Ok(()),
+        };
+        auth.allow(identity, method, params).map_err(|mut refusal| {
             if let (AuthRefusal::InsufficientScope { kept, .. }, Answers::Session) = (&mut refusal, answers) {
                 *kept = auth.scopes.known(identity.scopes());
             }
-            Box::new(auth.refuse(&refusal, Some(&request.id), answers))
+            Box::new(auth.refuse(&refusal, id, answers))
         })
+    }
+
+    /// The credentials of a sender whose stream or connection outlives this request; `None` if the endpoint asks for none.
+    pub(super) fn opener(&self, sender: &Sender<'_>) -> Option<Opener> {
+        let (auth, identity) = (self.auth()?, sender.identity.as_ref()?);
+        let (authenticator, identity) = (auth.authenticator.clone(), Arc::clone(identity));
+        Some(Opener { authenticator, identity, expiry: auth.expiry.clone() })
     }
 
     /// Checks that the sender may use the endpoint at all, for requests that have no message.
@@ -196,8 +250,8 @@ impl EndpointAuth {
             return Ok(());
         }
         match method {
-            // A client begins with these, to learn what there is to ask for.
-            Method::Initialize | Method::Ping => Ok(()),
+            // A client begins with these, to learn what there is to ask for, and may give up what it has begun.
+            Method::Initialize | Method::Initialized | Method::Ping | Method::Cancelled => Ok(()),
             Method::ToolsCall => {
                 let Some(name) = params::tool_name(request) else {
                     // Servers could read different names there, so it needs what any tool may need.
@@ -211,7 +265,14 @@ impl EndpointAuth {
                 self.need(identity, needed, || format!("tools/call {name}").into())
             }
             method => {
-                let needed = self.scopes.request(self.backend.as_deref());
+                let mut needed = self.scopes.request(self.backend.as_deref());
+                // Of several servers the name of a prompt tells which one it belongs to. What tells nothing is checked by
+                // the layer in front of each server.
+                if let (Method::PromptsGet, Some(owner)) = (method, &self.owner)
+                    && let Some(name) = params::tool_name(request)
+                {
+                    needed = needed.and(&self.scopes.request(owner(&name).0.as_deref()));
+                }
                 self.need(identity, needed, || method.as_str().into())
             }
         }
@@ -226,7 +287,13 @@ impl EndpointAuth {
         match self.scopes.allow(identity.scopes(), &needed) {
             true => Ok(()),
             false => {
-                let (kept, operation) = (ScopeSet::default(), operation());
+                let (kept, mut operation) = (ScopeSet::default(), String::from(operation()));
+                // Clients choose names, of megabytes if they like.
+                if let Some((end, _)) = operation.char_indices().nth(MAX_OPERATION) {
+                    operation.truncate(end);
+                    operation.push_str("...");
+                }
+                let operation = operation.into();
                 Err(AuthRefusal::InsufficientScope { needed, kept, operation })
             }
         }

@@ -310,10 +310,15 @@ impl Endpoint {
     }
 
     /// A response that streams events as long as the credentials of the session's owner are good.
-    pub(super) fn stream_while_usable(&self, reader: Reader, wording: Wording) -> Response<Body> {
+    pub(super) fn stream_while_usable(
+        &self,
+        reader: Reader,
+        wording: Wording,
+        sender: &Sender<'_>,
+    ) -> Response<Body> {
         let events = SessionEvents::new(reader, wording);
-        self.stream_events(match &self.0.auth {
-            Some(auth) => events.while_usable(auth.expiry.clone()),
+        self.stream_events(match self.opener(sender) {
+            Some(opener) => events.while_usable(opener),
             None => events,
         })
     }

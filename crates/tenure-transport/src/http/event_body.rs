@@ -14,7 +14,7 @@ use tenure_session::exchange::{Flow, FlowItem};
 use tenure_session::session::Item;
 use tokio::time::{Instant, Sleep};
 
-use super::access::{self, StreamExpiry};
+use super::access::Opener;
 use super::sse::{self, Wording};
 
 /// The most bytes that are put into one frame before the client has taken the last one.
@@ -107,18 +107,21 @@ impl SessionEvents {
         Self { reader, wording, expiry: Expiry::Never }
     }
 
-    /// Ends the stream when the credentials of the session's owner have expired. The client is told to come back.
-    pub(super) fn while_usable(self, expiry: StreamExpiry) -> Self {
+    /// Ends the stream when the credentials of the session's owner have expired, or those that opened it were taken back. The
+    /// client is told to come back.
+    pub(super) fn while_usable(self, opener: Opener) -> Self {
         let session = Arc::clone(self.reader.session());
-        let expired = async move { access::expired(session.usable_until(), &expiry).await };
-        Self { expiry: Expiry::At(Box::pin(expired)), ..self }
+        let ended = async move { opener.ended(session.usable_until()).await };
+        Self { expiry: Expiry::At(Box::pin(ended)), ..self }
     }
+}
 
-    fn is_expired(&mut self, cx: &mut Context<'_>) -> bool {
-        match &mut self.expiry {
-            Expiry::Never => false,
-            Expiry::Over => true,
-            Expiry::At(expired) => expired.as_mut().poll(cx).is_ready(),
+impl Expiry {
+    fn is_reached(&mut self, cx: &mut Context<'_>) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Over => true,
+            Self::At(ended) => ended.as_mut().poll(cx).is_ready(),
         }
     }
 }
@@ -130,7 +133,7 @@ impl EventSource for SessionEvents {
         }
         let retry = self.reader.retry();
         // Asked first: a client that reads slowly has always an event waiting. It can resume with its next credentials.
-        if self.is_expired(cx) {
+        if self.expiry.is_reached(cx) {
             self.expiry = Expiry::Over;
             sse::write_close(retry, out);
             return Poll::Ready(Some(()));
@@ -175,6 +178,34 @@ impl EventSource for EventsThenDone {
             }
         }
         Poll::Ready(Some(()))
+    }
+}
+
+/// The messages of a listen, which ends with the credentials that opened it: its client opens another one.
+#[derive(Debug)]
+pub(super) struct ListenEvents {
+    flow: Option<Flow>,
+    expiry: Expiry,
+    retry: Duration,
+}
+
+impl ListenEvents {
+    pub(super) fn new(flow: Flow, opener: Opener, retry: Duration) -> Self {
+        let ended = async move { opener.ended_alone().await };
+        Self { flow: Some(flow), expiry: Expiry::At(Box::pin(ended)), retry }
+    }
+}
+
+impl EventSource for ListenEvents {
+    fn poll_write(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Option<()>> {
+        let Some(flow) = &mut self.flow else { return Poll::Ready(None) };
+        if self.expiry.is_reached(cx) {
+            // Dropping it ends the listen, for whose event id the client can come back a while.
+            (self.flow, self.expiry) = (None, Expiry::Over);
+            sse::write_close(self.retry, out);
+            return Poll::Ready(Some(()));
+        }
+        flow.poll_write(cx, out)
     }
 }
 

@@ -9,6 +9,7 @@ use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 use super::access::Sender;
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, event_stream};
+use super::event_body::ListenEvents;
 use super::headers;
 use super::reject::{json, modern_status, reject_exchange};
 use crate::era_choice::is_modern;
@@ -52,7 +53,7 @@ impl Endpoint {
         match exchanges.request(checked, self.caller(parts, asker)).await {
             ExchangeAnswer::Json { body, code } => json(modern_status(code), body),
             ExchangeAnswer::Refused(error) => reject_exchange(&error, Some(&id)),
-            ExchangeAnswer::Stream(flow) => self.flow(*flow),
+            ExchangeAnswer::Stream(flow) => self.flow(*flow, asker.sender),
         }
     }
 
@@ -67,14 +68,22 @@ impl Endpoint {
             parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
         let resumed = exchanges.resume(event_id.as_bytes(), self.bodiless(parts, sender)).await?;
         let response = match resumed {
-            Ok(flow) => self.flow(flow),
+            Ok(flow) => self.flow(flow, sender),
             Err(error) => reject_exchange(&error, None),
         };
         Some(self.at_pace(parts.version, response, &self.share(sender.remote)))
     }
 
-    fn flow(&self, flow: Flow) -> Response<Body> {
-        event_stream(Body::events(flow, self.0.rules.keep_alive))
+    /// The stream of a call goes on to its answer; a listen has none, so it ends with its credentials.
+    fn flow(&self, flow: Flow, sender: &Sender<'_>) -> Response<Body> {
+        let keep_alive = self.0.rules.keep_alive;
+        event_stream(match self.opener(sender).filter(|_| flow.is_listen()) {
+            Some(opener) => {
+                let retry = self.0.sessions.limits().stop_retry;
+                Body::events(ListenEvents::new(flow, opener, retry), keep_alive)
+            }
+            None => Body::events(flow, keep_alive),
+        })
     }
 }
 

@@ -28,7 +28,7 @@ impl Endpoint {
         let last_event_id =
             last_event_id.map(|value| leniencies.event_id(value.as_bytes(), session.event_names()));
         let response = match session.listen(last_event_id.as_deref()).await {
-            Ok(reader) => self.stream_while_usable(reader, leniencies.wording()),
+            Ok(reader) => self.stream_while_usable(reader, leniencies.wording(), sender),
             Err(error) => reject(&error, None),
         };
         Ok(named(response, parts))

@@ -94,7 +94,7 @@ impl Endpoint {
         let last = last.map(|last| leniencies.event_id(last.as_bytes(), session.event_names()));
         let reader = session.listen(last.as_deref()).await?;
         let wording = Wording { ids: Ids::Named(*session.id()), ..leniencies.wording() };
-        Ok(with_session(self.stream_while_usable(reader, wording), &session))
+        Ok(with_session(self.stream_while_usable(reader, wording, sender), &session))
     }
 
     /// Opens a session for a client that did not ask for one.

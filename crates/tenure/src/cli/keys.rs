@@ -138,18 +138,22 @@ struct KeyRow {
     created: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<u64>,
+    /// To the minute, as servers have noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used: Option<u64>,
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
 }
 
-impl From<KeyInfo> for KeyRow {
-    fn from(info: KeyInfo) -> Self {
+impl KeyRow {
+    fn new(info: KeyInfo, used: Option<UnixSeconds>) -> Self {
         let milliseconds = |time: UnixSeconds| time.0.saturating_mul(1000);
         Self {
             id: info.label(),
             scopes: info.scopes.iter().map(str::to_owned).collect(),
             created: milliseconds(info.created),
             expires: (info.expires != UnixSeconds::NEVER).then(|| milliseconds(info.expires)),
+            last_used: used.map(milliseconds),
             name: info.name,
             note: info.note,
         }
@@ -160,11 +164,12 @@ fn list(args: &ListKeysArgs) -> Result<(), Failure> {
     let file = args.file.open()?;
     let mut infos = file.list().map_err(|error| failed(&file, error))?;
     infos.sort_by(|one, other| (&one.name, one.created).cmp(&(&other.name, other.created)));
-    let rows: Vec<KeyRow> = infos.into_iter().map(KeyRow::from).collect();
+    let uses = file.last_uses(&infos);
+    let rows: Vec<KeyRow> = infos.into_iter().zip(uses).map(|(info, used)| KeyRow::new(info, used)).collect();
     print_rows(&rows, args.json, &columns(now()), "there are no keys")
 }
 
-fn columns(now: Time) -> [Column<'static, KeyRow>; 6] {
+fn columns(now: Time) -> [Column<'static, KeyRow>; 7] {
     let expires = move |row: &KeyRow| match row.expires {
         None => Cell::new("-"),
         Some(at) if at <= now.0 => Cell::new("expired").tone(Tone::Bad),
@@ -175,6 +180,7 @@ fn columns(now: Time) -> [Column<'static, KeyRow>; 6] {
         left("ID", |row: &KeyRow| row.id.clone()),
         left("SCOPES", |row: &KeyRow| known((!row.scopes.is_empty()).then(|| row.scopes.join(" ")))),
         left("MADE", move |row: &KeyRow| ago(row.created, now)),
+        left("LAST USED", move |row: &KeyRow| known(row.last_used.map(|at| ago(at, now)))),
         left("EXPIRES", expires),
         left("NOTE", |row: &KeyRow| known((!row.note.is_empty()).then_some(&row.note))).if_known(),
     ]
@@ -210,24 +216,25 @@ mod tests {
 
     #[test]
     fn a_table_shows_who_has_a_key_and_how_long() {
-        let row = |name: &str, scopes: &[&str], expires, note: &str| KeyRow {
+        let row = |name: &str, scopes: &[&str], (last_used, expires), note: &str| KeyRow {
             name: name.to_owned(),
             id: "3f9c01ab".to_owned(),
             scopes: scopes.iter().map(|&scope| scope.to_owned()).collect(),
             created: 1000,
             expires,
+            last_used,
             note: note.to_owned(),
         };
         let rows = [
-            row("alice", &["files:read", "files:write"], Some(90_000_000), ""),
-            row("ci", &[], None, "the build server"),
-            row("old", &[], Some(2000), ""),
+            row("alice", &["files:read", "files:write"], (Some(3_541_000), Some(90_000_000)), ""),
+            row("ci", &[], (None, None), "the build server"),
+            row("old", &[], (Some(1000), Some(2000)), ""),
         ];
         expect![[r#"
-            NAME   ID        SCOPES                  MADE    EXPIRES  NOTE
-            alice  3f9c01ab  files:read files:write  1h ago  in 23h   -
-            ci     3f9c01ab  -                       1h ago  -        the build server
-            old    3f9c01ab  -                       1h ago  expired  -
+            NAME   ID        SCOPES                  MADE    LAST USED  EXPIRES  NOTE
+            alice  3f9c01ab  files:read files:write  1h ago  1m ago     in 23h   -
+            ci     3f9c01ab  -                       1h ago  -          -        the build server
+            old    3f9c01ab  -                       1h ago  1h ago     expired  -
         "#]]
         .assert_eq(&table(&columns(Time(3_601_000)), &rows, Paint::of(false)));
     }

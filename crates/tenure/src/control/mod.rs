@@ -38,6 +38,15 @@ pub(crate) fn path(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
+/// A request about a principal.
+#[derive(Serialize, Deserialize, Debug)]
+struct PrincipalOrder {
+    principal: String,
+    /// Whether its data sessions end too.
+    #[serde(default)]
+    data: bool,
+}
+
 /// The request for a backup.
 #[derive(Serialize, Deserialize, Debug)]
 struct BackupOrder {

@@ -12,11 +12,13 @@ use tenure_session::SessionKey;
 use tenure_session::session::{Changes, Existing};
 use tenure_session::settings::Settings;
 
+use super::PrincipalOrder;
 use super::client::ControlClient;
 use crate::failure::Failure;
 use crate::operator::{
-    CallList, DataDetail, DataName, DataRow, Detail, LoopView, NamedData, NewData, Operator, Page, Prefix,
-    ResumedData, Revoked, Saved, SessionRow, Show, UsageRow, key_text,
+    CallList, DataDetail, DataFate, DataName, DataRow, Detail, LoopView, NamedData, NewData, Operator, Page,
+    Prefix, PrincipalDetail, PrincipalRow, ResumedData, Revoked, RevokedPrincipal, Saved, SessionRow, Show,
+    UsageRow, key_text,
 };
 use crate::wire::{BackedUp, ByteProgress};
 
@@ -171,6 +173,42 @@ impl Operations {
             Self::Here(operator) => operator.import(saved, existing).await,
         }
     }
+}
+
+/// Operations on principals.
+impl Operations {
+    /// See [`Operator::principals`].
+    pub(crate) async fn principals(&self) -> Result<Vec<PrincipalRow>, Failure> {
+        self.run(get("/principals".to_owned()), async |operator| operator.principals().await).await
+    }
+
+    /// See [`Operator::principal`].
+    pub(crate) async fn principal(&self, name: &str) -> Result<Option<PrincipalDetail>, Failure> {
+        let request = about("show", name, DataFate::Kept);
+        self.run(request, async |operator| operator.principal(name).await).await
+    }
+
+    /// See [`Operator::revoke_principal`].
+    pub(crate) async fn revoke_principal(
+        &self,
+        name: &str,
+        data: DataFate,
+    ) -> Result<RevokedPrincipal, Failure> {
+        self.run(about("revoke", name, data), async |operator| operator.revoke_principal(name, data).await)
+            .await
+    }
+
+    /// See [`Operator::reinstate_principal`].
+    pub(crate) async fn reinstate_principal(&self, name: &str) -> Result<bool, Failure> {
+        let request = about("reinstate", name, DataFate::Kept);
+        self.run(request, async |operator| operator.reinstate_principal(name).await).await
+    }
+}
+
+/// A request about a principal, whose name may have any characters.
+fn about(verb: &str, principal: &str, data: DataFate) -> ControlRequest {
+    let order = PrincipalOrder { principal: principal.to_owned(), data: data == DataFate::Ended };
+    post(format!("/principals/{verb}")).with(&order)
 }
 
 /// Operations on data sessions; see [`DataOperator`](crate::operator::DataOperator).

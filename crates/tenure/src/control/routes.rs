@@ -16,9 +16,9 @@ use tenure_session::SessionKey;
 use tenure_session::session::Existing;
 
 use super::lines::LineBody;
-use super::{BASE, BackupLine, BackupOrder, HandOver, take_over};
+use super::{BASE, BackupLine, BackupOrder, HandOver, PrincipalOrder, take_over};
 use crate::failure::Failure;
-use crate::operator::{DataName, MAX_LINE_BYTES, Operator, Prefix, Saved, Show, parse_key};
+use crate::operator::{DataFate, DataName, MAX_LINE_BYTES, Operator, Prefix, Saved, Show, parse_key};
 use crate::wire::{BackedUp, ByteProgress};
 
 /// How long a request's body may take to arrive.
@@ -92,6 +92,16 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
         (&Method::GET, ["data", key, "names"]) => ok(&data.select(read_key(key)?).await?),
         (&Method::POST, ["data", key, "clear"]) => ok(&data.clear(read_key(key)?).await?),
         (&Method::POST, ["data", key, "revoke"]) => ok(&data.revoke(read_key(key)?).await?),
+        (&Method::GET, ["principals"]) => ok(&operator.principals().await?),
+        (&Method::POST, ["principals", verb @ ("show" | "revoke" | "reinstate")]) => {
+            let PrincipalOrder { principal, data } = read_json(body, "a principal").await?;
+            let fate = if data { DataFate::Ended } else { DataFate::Kept };
+            match *verb {
+                "show" => ok(&operator.principal(&principal).await?),
+                "revoke" => ok(&operator.revoke_principal(&principal, fate).await?),
+                _ => ok(&operator.reinstate_principal(&principal).await?),
+            }
+        }
         (&Method::GET, ["calls"]) => ok(&operator.calls()),
         (&Method::GET, ["usage"]) => ok(&operator.usage()),
         (&Method::GET, ["loops"]) => ok(&operator.loops()),
@@ -99,7 +109,7 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
             let order = read_json(body, "a backup").await?;
             Ok(backup(operator, order))
         }
-        (_, ["sessions" | "data", ..] | ["backup"] | ["calls"] | ["usage"] | ["loops"]) => {
+        (_, ["sessions" | "data" | "principals", ..] | ["backup"] | ["calls"] | ["usage"] | ["loops"]) => {
             Ok(refused(StatusCode::METHOD_NOT_ALLOWED))
         }
         _ => Ok(refused(StatusCode::NOT_FOUND)),

@@ -65,9 +65,12 @@ impl<'a> NodeBuilder<'a> {
     /// configured address, TLS and bounds of connections do not apply.
     ///
     /// # Errors
-    /// When the store cannot be set up.
+    /// When the store cannot be set up, or hosts other than this machine are allowed and callers need no credentials.
     pub async fn mount(self) -> Result<MountedNode, Failure> {
         let (served, auth) = self.served(Program::Other)?;
+        if auth.is_none() {
+            wire::check_mounted_without_auth(self.config)?;
+        }
         let kinds = served.kinds.clone();
         let (opened, _) = open_to_serve(self.config, self.keep()).await?;
         let (node, folder) = self.assemble((served, auth), opened).await?;

@@ -7,17 +7,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tenure_auth::Authenticator;
 use tenure_layers::data::KindOfState;
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
-use tenure_session::port::store::{RecordKey, Space, StoreError};
+use tenure_session::port::store::{RecordKey, Space, Store, StoreError};
 use tenure_session::record::{EndCause, StoredSession};
 use tenure_session::session::{self, Changes, Existing, NotAdopted, SavedSession, Sessions};
 use tenure_session::settings::Settings;
 use tenure_session::supervise::{LoopInfo, LoopState};
-use tenure_session::{Limits, SessionKey};
+use tenure_session::{Limits, Principal, SessionKey, task};
 use tokio::sync::Semaphore;
 
 use super::calls::{self, CallList};
@@ -43,6 +44,8 @@ pub(crate) struct Operator {
     exchanges: Option<Exchanges>,
     /// What clients make the process hold, inside a server.
     budget: Option<Budget>,
+    /// Who verifies credentials, inside a server that asks for some.
+    authenticator: Option<Authenticator>,
     limits: Arc<Limits>,
     data: DataOperator,
     /// One import at a time: two imports of the same session would interfere.
@@ -72,6 +75,7 @@ impl Operator {
             sessions: None,
             exchanges: None,
             budget: None,
+            authenticator: None,
             limits: Arc::new(limits),
             data,
             importing: one(),
@@ -81,10 +85,16 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, .. } = server.clone();
+        let Runtimes { sessions, exchanges, states, store, auth, .. } = server.clone();
         let limits = sessions.limits().clone();
         let (sessions, exchanges) = (Some(sessions), Some(exchanges));
-        Self { sessions, exchanges, ..Self::offline(store, limits, DataOperator::online(states, kinds)) }
+        let authenticator = auth.map(|auth| auth.authenticator);
+        Self {
+            sessions,
+            exchanges,
+            authenticator,
+            ..Self::offline(store, limits, DataOperator::online(states, kinds))
+        }
     }
 
     /// Adds the counts of what clients make the server hold.
@@ -267,6 +277,32 @@ impl Operator {
         wire::backup(&self.store, to, progress).await
     }
 
+    pub(super) fn store(&self) -> &dyn Store {
+        self.store.store.as_ref()
+    }
+
+    pub(super) fn authenticator(&self) -> Option<&Authenticator> {
+        self.authenticator.as_ref()
+    }
+
+    /// The sessions of a principal in memory; none without a server.
+    pub(super) fn awake_sessions_of(&self, owner: &Principal) -> Vec<SessionKey> {
+        self.sessions.as_ref().map(|sessions| sessions.awake_of(owner)).unwrap_or_default()
+    }
+
+    /// Ends the requests without a session of a principal. Returns how many there were.
+    pub(super) fn end_calls_of(&self, owner: &Principal) -> usize {
+        self.exchanges.as_ref().map_or(0, |exchanges| exchanges.revoke(owner))
+    }
+
+    /// Cancels the tasks of a principal that no process works on. Returns how many there were.
+    pub(super) async fn cancel_tasks_of(&self, owner: &Principal) -> Result<usize, StoreError> {
+        match &self.exchanges {
+            Some(exchanges) => exchanges.cancel_tasks_left(owner).await,
+            None => task::cancel_left(self.store(), owner, |_| false, now()).await,
+        }
+    }
+
     /// What is wrong with the server's background loops, in words.
     fn fallen(&self) -> Option<String> {
         match self.sessions.as_ref()?.loops().state() {
@@ -277,7 +313,7 @@ impl Operator {
         }
     }
 
-    fn info(&self, key: &SessionKey) -> Option<session::SessionInfo> {
+    pub(super) fn info(&self, key: &SessionKey) -> Option<session::SessionInfo> {
         self.sessions.as_ref()?.info(key)
     }
 }
@@ -287,6 +323,6 @@ pub(crate) fn now() -> Time {
     SystemClock.now()
 }
 
-fn cannot_read(error: StoreError) -> Failure {
+pub(super) fn cannot_read(error: StoreError) -> Failure {
     Failure::new("cannot read the store").caused_by(error)
 }

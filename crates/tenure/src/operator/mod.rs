@@ -6,7 +6,8 @@
 //!
 //! Read in this order: `commands` (the operations), `view` (the types of the answers), `details` (how they are
 //! filled), `problems` (what looks wrong), `saved` (sessions in a file), `key` (how people name a session), `data` (the same for
-//! data sessions), `calls` (running requests), `usage` (what clients make the server hold).
+//! data sessions), `calls` (running requests), `usage` (what clients make the server hold),
+//! `principals` (who has what, and taking it back).
 
 mod commands;
 mod view;
@@ -17,6 +18,7 @@ mod key;
 mod data;
 mod calls;
 mod usage;
+mod principals;
 
 pub(crate) use calls::{CallList, CallRow, CallState, CallWait};
 pub(crate) use commands::{Operator, Revoked, now};
@@ -25,6 +27,7 @@ pub(crate) use data::{
     parse_secret,
 };
 pub(crate) use key::{Prefix, key_text, parse_key};
+pub(crate) use principals::{DataFate, PrincipalDetail, PrincipalRow, RevokedPrincipal};
 pub(crate) use problems::LONG;
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};
 pub(crate) use usage::{PeerRow, UsageRow};

@@ -13,8 +13,11 @@ use tenure_auth::scope::{ScopeRules, ScopeSet};
 use tenure_auth::{AuthSettings, Authenticator, ProtectedResource, UnixSeconds};
 use tenure_layers::merge::ToolPrefixes;
 use tenure_layers::restricted::ToolRules;
+use tenure_session::Route;
 use tenure_session::call::Scopes;
 use tenure_session::port::clock::{Clock, SystemClock};
+use tenure_session::port::store::Store;
+use tenure_session::revocation::{self, Revocation};
 use tenure_session::supervise::Loops;
 use tenure_transport::http::{AllowedHosts, EndpointAuth, StreamExpiry, ToolOwner};
 use tokio_util::sync::CancellationToken;
@@ -110,21 +113,15 @@ impl Auth {
     /// one.
     pub(super) fn tools(&self, backend: Option<&str>) -> Option<Arc<dyn ToolRules>> {
         let rules = Arc::clone(&self.rules);
-        (!rules.is_empty()).then(|| {
-            let owner = backend.map(str::to_owned);
-            Arc::new(ScopedTools { rules, owner: Arc::new(move |tool| (owner.clone(), tool.to_owned())) })
-                as Arc<dyn ToolRules>
-        })
+        let place = RulesPlace::Server(backend.map(str::to_owned));
+        (!rules.is_empty()).then(|| Arc::new(ScopedTools { rules, place }) as Arc<dyn ToolRules>)
     }
 
     /// The rules for the tools of all servers, by the names that clients see.
     pub(super) fn all_tools(&self) -> Option<Arc<dyn ToolRules>> {
         let Some(prefixes) = self.prefixes.clone() else { return self.tools(None) };
-        let rules = Arc::clone(&self.rules);
-        (!rules.is_empty()).then(|| {
-            Arc::new(ScopedTools { rules, owner: Arc::new(move |tool| prefixes.owner(tool)) })
-                as Arc<dyn ToolRules>
-        })
+        let (rules, place) = (Arc::clone(&self.rules), RulesPlace::Front(prefixes));
+        (!rules.is_empty()).then(|| Arc::new(ScopedTools { rules, place }) as Arc<dyn ToolRules>)
     }
 
     /// Allows the host of the public URL, beside those that are configured.
@@ -140,6 +137,23 @@ impl Auth {
                 AllowedHosts::List(listed)
             }
         }
+    }
+
+    /// Refuses from the first request on what was revoked before this process began.
+    pub(super) async fn read_revocations(&self, store: &dyn Store) -> Result<(), Failure> {
+        let failed = || Failure::new("cannot read who is revoked");
+        let (revoked, unreadable) =
+            revocation::all(store).await.map_err(|error| failed().caused_by(error))?;
+        if unreadable > 0 {
+            // They may be of a newer version: to go on would let in somebody who must not be let in.
+            return Err(failed().because(format!("{unreadable} records of the store cannot be read")).hint(
+                "start the newest version that has used this store, or check it with `tenure store check`",
+            ));
+        }
+        for Revocation { principal, not_before } in revoked {
+            self.authenticator.revoke(&principal, UnixSeconds(not_before / 1000));
+        }
+        Ok(())
     }
 
     /// Fetches keys of issuers in time, and reads the file of keys when it changes, until it is stopped.
@@ -167,6 +181,20 @@ impl Auth {
     }
 }
 
+/// Checks a node without credentials that is mounted in another server. Where that listens is not known here; that hosts
+/// other than this machine are allowed says that other machines can reach it.
+pub(crate) fn check_mounted_without_auth(config: &Config) -> Result<(), Failure> {
+    match (&config.rules.hosts, config.auth.mode) {
+        (AllowedHosts::Loopback, _) | (_, AuthMode::None) => Ok(()),
+        (AllowedHosts::List(_) | AllowedHosts::Any, _) => {
+            let failure =
+                Failure::new("`http.allowed_hosts` lets other machines in, and callers need no credentials");
+            Err(failure
+                .hint("configure some, or set `auth.mode` to `none` if the server around it asks for them"))
+        }
+    }
+}
+
 /// The rules about scopes.
 fn rules(config: &Config) -> Result<ScopeRules, Failure> {
     let rows = |rows: &[String]| -> Vec<(String, Vec<String>)> {
@@ -178,7 +206,7 @@ fn rules(config: &Config) -> Result<ScopeRules, Failure> {
             .collect()
     };
     let (needed, includes) = (rows(&config.auth.scopes), rows(&config.auth.includes));
-    ScopeRules::new(
+    let rules = ScopeRules::new(
         needed.iter().map(|(pattern, scopes)| (pattern.as_str(), scopes.as_slice())),
         includes.iter().map(|(scope, lower)| (scope.as_str(), lower.as_slice())),
     )
@@ -186,7 +214,22 @@ fn rules(config: &Config) -> Result<ScopeRules, Failure> {
         Failure::new("cannot use `auth.scopes` or `auth.includes`")
             .caused_by(error)
             .hint("write each as `PATTERN = SCOPE SCOPE`, such as \"files/read_* = files:read\"")
-    })
+    })?;
+    // A rule that never matches would leave tools open that it was written to close.
+    let servers: Vec<&str> = config.backends.iter().map(|behind| behind.name.as_str()).collect();
+    match rules.without_server(&servers) {
+        None => Ok(rules),
+        Some(pattern) => {
+            let failure = Failure::new(format!(
+                "`auth.scopes` has a rule for `{pattern}`, and there is no such backend"
+            ));
+            Err(if servers.is_empty() {
+                failure.hint("there is one server and it has no name: leave out what is in front of the `/`")
+            } else {
+                failure.hint(format!("the backends are {}", servers.join(", ")))
+            })
+        }
+    }
 }
 
 fn issuer(config: &IssuerConfig) -> Result<IssuerSettings, Failure> {
@@ -227,14 +270,43 @@ fn issuer(config: &IssuerConfig) -> Result<IssuerSettings, Failure> {
 /// The rules about scopes, as a layer asks for them.
 struct ScopedTools {
     rules: Arc<ScopeRules>,
-    owner: ToolOwner,
+    place: RulesPlace,
+}
+
+/// Where rules are asked.
+enum RulesPlace {
+    /// In front of this server; without a name it is the only one.
+    Server(Option<String>),
+    /// In front of all servers at once.
+    Front(Arc<ToolPrefixes>),
 }
 
 impl ToolRules for ScopedTools {
-    fn missing(&self, scopes: &Scopes, tool: &str) -> Option<Vec<String>> {
-        let (backend, name) = (self.owner)(tool);
-        let needed = self.rules.tool(backend.as_deref(), &name);
+    fn missing(&self, scopes: &Scopes, route: &Route, tool: &str) -> Option<Vec<String>> {
+        let needed = match (&self.place, route.name()) {
+            (RulesPlace::Server(name), _) => self.rules.tool(name.as_deref(), tool),
+            // At an endpoint of one server, tools have the names that the server gives them.
+            (RulesPlace::Front(_), Some(name)) => self.rules.tool(Some(name), tool),
+            (RulesPlace::Front(prefixes), None) => {
+                let (backend, name) = prefixes.owner(tool);
+                self.rules.tool(backend.as_deref(), &name)
+            }
+        };
+        self.lacks(scopes, &needed)
+    }
+
+    fn missing_otherwise(&self, scopes: &Scopes, route: &Route) -> Option<Vec<String>> {
+        let backend = match &self.place {
+            RulesPlace::Server(name) => name.as_deref(),
+            RulesPlace::Front(_) => route.name(),
+        };
+        self.lacks(scopes, &self.rules.request(backend))
+    }
+}
+
+impl ScopedTools {
+    fn lacks(&self, scopes: &Scopes, needed: &ScopeSet) -> Option<Vec<String>> {
         let granted = ScopeSet::from_shared(Arc::clone(scopes));
-        (!self.rules.allow(&granted, &needed)).then(|| needed.iter().map(str::to_owned).collect())
+        (!self.rules.allow(&granted, needed)).then(|| needed.iter().map(str::to_owned).collect())
     }
 }

@@ -14,7 +14,7 @@ pub(crate) use tenure_store::disk::ReportTotals;
 pub(crate) use tenure_store::disk::{ByteProgress, Damage, DamageKind, Missing, Report};
 pub(crate) use tenure_store::open::OpenedStore;
 
-pub(crate) use auth::Auth;
+pub(crate) use auth::{Auth, check_mounted_without_auth};
 pub(crate) use backends::{Program, Served, demo_kinds, served, watch_over_children};
 pub(crate) use node::{Assembled, Runtimes, assemble, assemble_stdio, listening, look_for_parts};
 pub(crate) use store::{

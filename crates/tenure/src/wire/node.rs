@@ -123,6 +123,9 @@ async fn run(
     let (store, budget) = (Arc::clone(&opened.store), budget(config));
     let seal = store::request_state_seal(config, &store).await?;
     let carry = store::keys(config.data.carry_key_file.as_ref())?;
+    if let Some(auth) = &auth {
+        auth.read_revocations(store.as_ref()).await?;
+    }
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
     let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);

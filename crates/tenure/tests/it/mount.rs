@@ -104,6 +104,19 @@ fn text(answer: &Value) -> &Value {
     &answer["result"]["content"][0]["text"]
 }
 
+/// Where the server around it listens is not known, but that other hosts are allowed says that other machines get there.
+#[tokio::test]
+async fn a_node_that_other_machines_can_reach_is_not_mounted_without_credentials() {
+    let others = ("http.allowed_hosts", "mcp.example.com");
+    let failure = Node::builder(&config(&[others])).mount().await.expect_err("callers need no credentials");
+    assert!(format!("{failure:?}").contains("auth.mode"), "{failure:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.toml").display().to_string();
+    for said in [("auth.mode", "none"), ("auth.keys_file", &keys)] {
+        Node::builder(&config(&[others, said])).mount().await.expect("it was said").stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_node_is_a_service_in_an_axum_router_and_ends_before_it() {
     let node = Node::builder(&config(&[("doors.rpc", "true")])).mount().await.unwrap();

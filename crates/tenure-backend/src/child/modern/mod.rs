@@ -99,6 +99,19 @@ impl Responder for ChildResponder {
         Box::pin(async move { ProbeAttempt { way: AnsweredOver::Pipes, answer: asking.await }.into_reply() })
     }
 
+    /// Ends the children of this caller, also under requests that run.
+    fn forget(&self, principal: &Principal) {
+        let servers: Vec<_> = {
+            let children = self.inner.children.lock();
+            let theirs = children.iter().filter(|((_, owner), _)| owner == principal);
+            theirs.filter_map(|(_, child)| child.running()).collect()
+        };
+        for server in servers {
+            // Dropping the future is fine: the child ends without it.
+            drop(server.end());
+        }
+    }
+
     /// Ends all children; resolves when they have ended. Requests in flight fail, and later requests start another
     /// child.
     fn close(&self) -> BoxFuture<()> {

@@ -290,6 +290,17 @@ impl Pool {
         drop(known);
     }
 
+    /// Closes the sessions of a principal: idle ones now, and one that is leased when its request has noticed.
+    pub(super) fn forget(&self, principal: &Principal) {
+        let clients: Vec<_> = {
+            let state = self.state.lock();
+            let known = state.all.values().map(|known| &known.client);
+            known.filter(|client| client.key.principal == *principal).cloned().collect()
+        };
+        // Outside the lock, which they take too.
+        clients.iter().for_each(|client| client.lose());
+    }
+
     /// Drops an idle session whose link is lost. A request that leases it notices the loss itself.
     pub(super) fn lost(&self, number: u64) {
         let lost = {

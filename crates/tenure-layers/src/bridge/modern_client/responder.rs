@@ -22,7 +22,7 @@ use tenure_protocol::{Eras, Method, RawJson, Reason, Reply, Request, RpcError, e
 use tenure_session::backend::{Backend, Call, Responder};
 use tenure_session::call::{CallContext, Fanout};
 use tenure_session::exchange::request_state;
-use tenure_session::id::Route;
+use tenure_session::id::{Principal, Route};
 use tenure_session::port::BoxFuture;
 use tenure_session::supervise::Loops;
 
@@ -267,6 +267,10 @@ impl Responder for ExchangesOnSessions {
 
     fn server_info(&self) -> Option<RawJson> {
         self.pool.server_info()
+    }
+
+    fn forget(&self, principal: &Principal) {
+        self.pool.forget(principal);
     }
 
     fn close(&self) -> BoxFuture<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tenure_protocol::{Message, Method, Notification, RawJson, Reason, Response};
 use tenure_session::Limits;
-use tenure_session::call::{Caller, Scopes};
+use tenure_session::call::{Caller, Granted, Scopes};
 use tenure_testkit::runtime::{self, event, events, reader_of, send};
 
 use crate::runtime::support::{World, all, next, resume, say};
@@ -57,7 +57,8 @@ async fn a_request_that_only_reads_is_run_again_and_finishes_on_its_stream() {
 /// A list that is asked for again would otherwise show what its caller may not see.
 #[tokio::test]
 async fn a_request_that_runs_again_has_the_scopes_of_its_caller_and_no_more() {
-    for scopes in [None, Some(Scopes::from([])), Some(Scopes::from(["a:read".into(), "b \" c".into()]))] {
+    let scopes = |names: &[&str]| Granted::Scopes(names.iter().map(|&name| name.into()).collect::<Scopes>());
+    for scopes in [Granted::Unasked, scopes(&[]), scopes(&["a:read", "b \" c"])] {
         let mut world = World::new();
         let old = world.session().await;
         let request = runtime::request(1, "resources/read", &json!({ "uri": "test://a" }));

@@ -24,6 +24,7 @@ mod operate;
 mod other_server;
 mod races;
 mod relinking;
+mod revocations;
 mod resume;
 mod settings;
 mod shares;

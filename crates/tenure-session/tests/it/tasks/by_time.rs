@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_protocol::{Method, RpcError};
 use tenure_session::Route;
+use tenure_session::call::{Caller, Granted};
 use tenure_session::exchange::Exchanges;
 use tenure_session::fingerprint::Fingerprint;
 use tenure_session::task::{TaskLimits, Tasks};
@@ -15,11 +16,12 @@ use tenure_testkit::fake_responder::{FakeRequest, FakeResponder};
 use tokio::time::Instant;
 
 use crate::tasks::support::{
-    By, Engine, World, ann, bob, exchanges, id, on_every_engine, request, request_of, send,
+    By, Engine, World, ann, bob, caller, exchanges, id, on_every_engine, request, request_of, send, send_as,
 };
 
 on_every_engine!(
     a_call_that_may_be_carried_out_twice_goes_on_after_a_kill,
+    a_call_that_goes_on_after_a_kill_has_the_scopes_it_was_sent_with,
     any_other_call_was_interrupted_by_a_kill,
     a_call_goes_on_after_a_process_has_left,
 );
@@ -66,6 +68,23 @@ async fn a_call_that_may_be_carried_out_twice_goes_on_after_a_kill(engine: Engin
     // What came of it is kept like that of any task.
     let world = world.killed().await;
     assert_eq!(world.get(&ann(), &id).await["result"]["result"], done["result"]);
+}
+
+/// It would otherwise do what its caller may not.
+async fn a_call_that_goes_on_after_a_kill_has_the_scopes_it_was_sent_with(engine: Engine) {
+    let scopes = Granted::Scopes(["a:read".into()].into());
+    let mut world = World::with(engine, soon());
+    let call = request("tools/call", json!({ "name": "dig" }));
+    let caller = Caller { scopes: scopes.clone(), ..caller(&ann()) };
+    let answer = send_as(world.exchanges.clone(), caller, call);
+    assert_eq!(world.server.expect("tools/call").await.context.caller().scopes, scopes);
+    let id = id(&answer.await.unwrap());
+    let mut world = world.killed().await;
+    world.get(&ann(), &id).await;
+    let listed = world.server.expect("tools/list").await;
+    assert_eq!(listed.context.caller().scopes, Granted::Ours, "no client sees what we ask");
+    listed.answer(&json!({ "tools": [{ "name": "dig", "annotations": { "idempotentHint": true } }] }));
+    assert_eq!(world.server.expect("tools/call").await.context.caller().scopes, scopes);
 }
 
 async fn any_other_call_was_interrupted_by_a_kill(engine: Engine) {

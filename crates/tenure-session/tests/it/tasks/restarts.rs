@@ -9,6 +9,7 @@ on_every_engine!(
     what_was_under_way_was_interrupted,
     what_had_ended_is_there_as_it_was,
     whoever_may_not_see_a_task_does_not_wake_it,
+    tasks_of_a_revoked_owner_are_not_started_again,
 );
 
 async fn what_was_under_way_was_interrupted(engine: Engine) {
@@ -73,4 +74,16 @@ async fn whoever_may_not_see_a_task_does_not_wake_it(engine: Engine) {
         assert_eq!(world.get(&bob(), &id).await["error"]["code"], -32602);
     }
     assert_eq!(world.store.puts(), 0);
+}
+
+/// A revoked principal that comes back with new credentials would otherwise start what it had begun with the old ones.
+async fn tasks_of_a_revoked_owner_are_not_started_again(engine: Engine) {
+    let mut world = World::new(engine);
+    let (of_ann, _first) = world.task(&ann()).await;
+    let (of_bob, _second) = world.task(&bob()).await;
+    let world = world.killed().await;
+    assert_eq!(world.exchanges.cancel_tasks_left(&ann()).await, Ok(1));
+    assert_eq!(world.exchanges.cancel_tasks_left(&ann()).await, Ok(0), "they have ended");
+    assert_eq!(world.get(&ann(), &of_ann).await["result"]["status"], "cancelled");
+    assert_eq!(world.get(&bob(), &of_bob).await["result"]["status"], "failed", "interrupted, as any other");
 }

@@ -193,10 +193,14 @@ pub(crate) fn exchanges(responder: Arc<dyn Responder>, clock: &Arc<HandClock>) -
 
 /// Sends a request, and waits for the response in JSON.
 pub(crate) fn send(exchanges: Exchanges, who: Principal, request: Request) -> JoinHandle<Value> {
+    send_as(exchanges, caller(&who), request)
+}
+
+pub(crate) fn send_as(exchanges: Exchanges, caller: Caller, request: Request) -> JoinHandle<Value> {
     tokio::spawn(async move {
         let mut checked = modern::check(request, None, Eras::Both).unwrap();
         checked.streams = StreamSupport::No;
-        match exchanges.request(checked, caller(&who)).await {
+        match exchanges.request(checked, caller).await {
             ExchangeAnswer::Json { body, .. } => serde_json::from_slice(&body).unwrap(),
             ExchangeAnswer::Refused(error) => {
                 json!({ "error": error.to_rpc().raw().read::<Value>().unwrap() })

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::duplex::{Cursor, DuplexConnection, DuplexSettings, Input, Outgoing, Tasks};
-use crate::http::access::{self, Sender, StreamExpiry};
+use crate::http::access::{Opener, Sender};
 use crate::http::doors::keeper::Doorkeeper;
 use crate::http::doors::presence::{Lease, Presence};
 use crate::http::endpoint::Endpoint;
@@ -40,8 +40,8 @@ pub(super) struct DoorConnection {
     presence: Presence,
     tasks: Tasks,
     usable_until: Arc<UsableUntil>,
-    /// How it ends when its client's credentials expire; `None` if the endpoint asks for none.
-    expiry: Option<StreamExpiry>,
+    /// The credentials that opened it; `None` if the endpoint asks for none.
+    opener: Option<Opener>,
     /// The session to resume, and the cursor to resume it from.
     resumed: Option<(Arc<Session>, Option<Cursor>)>,
 }
@@ -61,7 +61,7 @@ pub(super) enum DoorEnd {
     Stopped,
     /// The client opened no session.
     Silent,
-    /// The client's credentials have expired.
+    /// The client's credentials have expired, or were taken back.
     Expired,
 }
 
@@ -143,7 +143,7 @@ impl DoorConnection {
             presence,
             tasks,
             usable_until,
-            expiry: endpoint.auth().map(|auth| auth.expiry.clone()),
+            opener: endpoint.opener(sender),
             resumed,
         })
     }
@@ -208,8 +208,8 @@ impl DoorConnection {
             }
         };
         let expired = async {
-            match &self.expiry {
-                Some(expiry) => access::expired(&self.usable_until, expiry).await,
+            match &self.opener {
+                Some(opener) => opener.ended(&self.usable_until).await,
                 None => std::future::pending().await,
             }
         };

@@ -115,7 +115,7 @@ impl Doorkeeper {
         sender.extends(&post.usable_until);
         // If the queue stays full, this client does not read its stream, so only this client waits.
         let patience = endpoint.rules().body_timeout;
-        match post.input.send_timeout(InputMessage::Read(incoming), patience).await {
+        match post.input.send_timeout(InputMessage::Read(incoming, sender.scopes()), patience).await {
             Ok(()) => empty(StatusCode::ACCEPTED),
             Err(mpsc::error::SendTimeoutError::Closed(_)) => reject(&unknown_stream(), None),
             Err(mpsc::error::SendTimeoutError::Timeout(_)) => {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::world::{Bearing, World};
 use crate::support::client::Ask;
+use crate::support::modern;
 use crate::support::session::{Session, initialize};
 
 /// The same requests with the id of a session that is another's, and with one that never was.
@@ -71,6 +72,31 @@ async fn au8_two_clients_of_one_user_share_data_sessions_and_not_sessions() {
     let of_bob = world.session(&bob).await;
     let refused = world.send(of_bob.request(1, "tools/call", &count).bearer(&bob)).await.json();
     assert_eq!(refused["result"]["isError"], true, "to bob it is unknown: {refused}");
+}
+
+#[tokio::test]
+async fn au8_a_call_is_resumed_by_its_client_alone() {
+    let world = World::start().await;
+    let desk = world.token_with("alice", &json!({ "client_id": "desk" }));
+    let phone = world.token_with("alice", &json!({ "client_id": "phone" }));
+    let params =
+        json!({ "name": "long_task", "arguments": { "seconds": 3 }, "_meta": { "progressToken": 1 } });
+    let mut stream = modern::ask(7, "tools/call", &params).bearer(&desk).open(world.address()).await;
+    stream.message().await.expect("progress");
+    let id = stream.last_id();
+    let unknown = format!("call-{}{}", "0".repeat(32), &id[37..]);
+    let resume = |id: &str| {
+        let ask = Ask::new("GET", "/mcp").header("Accept", "text/event-stream").header("Last-Event-ID", id);
+        ask.header("MCP-Protocol-Version", "2026-07-28")
+    };
+    let [foreign, never] = [&id, &unknown].map(|id| world.send(resume(id).bearer(&phone)));
+    let (foreign, never) = (foreign.await.text(), never.await.text());
+    assert!(never.contains("interrupted"), "{never}");
+    // Each repeats the id that it was asked for, and a time that is spread by the id.
+    let words = |text: &str| text.split_once("data: {").map(|(_, rest)| rest.to_owned()).unwrap();
+    assert_eq!(words(&foreign), words(&never), "{foreign}");
+    let mut back = resume(&id).bearer(&desk).open(world.address()).await;
+    assert_eq!(back.rest().await.last().unwrap(), "result 7", "its own client goes on");
 }
 
 #[tokio::test]

@@ -134,3 +134,165 @@ async fn a_batch_is_refused_as_a_whole() {
     let refused = world.send(session.post(&batch).bearer(&token)).await;
     assert_eq!(refused.fault().0, 403);
 }
+
+/// A node with two servers behind, of which the second needs a scope of its own.
+async fn with_two_servers(rules: &str) -> World {
+    let echo = env!("CARGO_BIN_EXE_tenure");
+    let backend = |name: &str| format!("[[backend]]\nname = \"{name}\"\ncommand = [\"{echo}\", \"stdio\"]\n");
+    World::with(&format!("{rules}{}{}", backend("a"), backend("b"))).await
+}
+
+#[tokio::test]
+async fn the_scopes_of_a_server_count_for_every_request_to_it_at_the_endpoint_of_all() {
+    let world = with_two_servers("scopes = [\"* = mcp:use\", \"b/* = b:use\"]\n").await;
+    let narrow = world.token_with("alice", &json!({ "scope": "mcp:use" }));
+    let wide = world.token_with("alice", &json!({ "scope": "mcp:use b:use" }));
+    let session = world.session(&narrow).await;
+    let get = |name: &str| {
+        let (method, params) = (
+            "prompts/get",
+            json!({ "name": name, "arguments": { "topic": "x", "language": "rust", "code": "x" } }),
+        );
+        [session.request(3, method, &params), modern::ask(3, method, &params)]
+    };
+    let list = session.request(1, "prompts/list", &json!({}));
+    let of = |list: Value| -> Vec<String> {
+        let prompts =
+            list["result"]["prompts"].as_array().unwrap_or_else(|| panic!("no list: {list}")).clone();
+        prompts.iter().map(|prompt| prompt["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = of(world.send(session.request(1, "prompts/list", &json!({})).bearer(&wide)).await.json());
+    let seen = world.send(list.bearer(&narrow)).await.json();
+    assert_eq!(seen["result"].get("_meta"), None, "nothing is said of what is not theirs: {seen}");
+    let seen = of(seen);
+    let of_b = all.iter().find(|name| name.starts_with("b__")).expect("b has prompts").clone();
+    assert!(!seen.is_empty() && seen.iter().all(|name| name.starts_with("a__")), "{seen:?}");
+    for ask in get(&of_b) {
+        let refused = world.send(ask.bearer(&narrow)).await;
+        assert_eq!(
+            refused.fault(),
+            (403, -31003, "forbidden".to_owned()),
+            "a name tells the server: {refused:?}"
+        );
+        assert!(challenge(&refused).1.contains("b:use"), "{:?}", challenge(&refused));
+    }
+    for ask in get(&of_b) {
+        assert_eq!(world.send(ask.bearer(&wide)).await.json()["error"].get("data"), None);
+    }
+    // A completion names its prompt inside: only the layer in front of the server sees that.
+    let params =
+        json!({ "ref": { "type": "ref/prompt", "name": of_b }, "argument": { "name": "x", "value": "" } });
+    let asks = || {
+        [session.request(4, "completion/complete", &params), modern::ask(4, "completion/complete", &params)]
+    };
+    for ask in asks() {
+        let refused = world.send(ask.bearer(&narrow)).await.json();
+        assert_eq!(refused["error"]["data"]["reason"], "forbidden", "{refused}");
+        assert_eq!(refused["error"]["data"]["requiredScopes"], json!(["b:use"]));
+    }
+    for ask in asks() {
+        let answer = world.send(ask.bearer(&wide)).await.json();
+        assert_ne!(answer["error"]["data"]["reason"], "forbidden", "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_resource_of_a_server_needs_the_scopes_of_that_server() {
+    let echo = env!("CARGO_BIN_EXE_tenure");
+    let rules = "scopes = [\"* = mcp:use\", \"b/* = b:use\"]\n";
+    let world =
+        World::with(&format!("{rules}[[backend]]\nname = \"b\"\ncommand = [\"{echo}\", \"stdio\"]\n")).await;
+    let narrow = world.token_with("alice", &json!({ "scope": "mcp:use" }));
+    let wide = world.token_with("alice", &json!({ "scope": "mcp:use b:use" }));
+    let session = world.session(&narrow).await;
+    let notebook = json!({ "uri": "demo://notebook" });
+    for method in ["resources/read", "resources/subscribe", "resources/unsubscribe"] {
+        let refused = world.send(session.request(2, method, &notebook).bearer(&narrow)).await.json();
+        assert_eq!(refused["error"]["data"]["requiredScopes"], json!(["b:use"]), "{method}: {refused}");
+    }
+    let modern = world
+        .send(
+            modern::ask(2, "resources/read", &notebook).header("Mcp-Name", "demo://notebook").bearer(&narrow),
+        )
+        .await
+        .json();
+    assert_eq!(modern["error"]["data"]["reason"], "forbidden", "{modern}");
+    let read = world.send(session.request(3, "resources/read", &notebook).bearer(&wide)).await.json();
+    assert_ne!(read["error"]["data"]["reason"], "forbidden", "{read}");
+}
+
+#[tokio::test]
+async fn at_the_endpoint_of_one_server_tools_are_judged_by_their_own_names() {
+    // The name looks like one of `a` at the endpoint of all.
+    let rules = "scopes = [\"* = mcp:use\", \"a/echo = a:echo\", \"public_echo = other\", \"b/public_echo = b:echo\"]\n";
+    let world = with_two_servers(rules).await;
+    let claims = json!({ "scope": "mcp:use b:echo", "aud": format!("{PUBLIC}/mcp/b") });
+    let token = world.token_with("alice", &claims);
+    let first = crate::support::session::initialize("2025-11-25").at("/mcp/b").bearer(&token);
+    let session = Session::of(world.address(), "/mcp/b", &world.send(first).await);
+    let ready = crate::support::session::notification("notifications/initialized");
+    assert_eq!(world.send(session.post(&ready).bearer(&token)).await.status(), 202);
+    let params = json!({ "name": "public_echo", "arguments": { "text": "x" } });
+    let answer = world.send(session.request(1, "tools/call", &params).bearer(&token)).await.json();
+    assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+    let list = world.send(session.request(2, "tools/list", &json!({})).bearer(&token)).await.json();
+    assert!(names(&list).contains(&"public_echo".to_owned()), "{list}");
+}
+
+#[tokio::test]
+async fn a_caller_without_the_scope_for_everything_may_greet_and_give_up_and_tell_nothing_else() {
+    let world = World::with(RULES).await;
+    let token = world.token_with("alice", &json!({ "scope": "notes:read" }));
+    let session = world.session(&token).await;
+    let tell = |method: &str| session.post(&crate::support::session::notification(method));
+    for (method, status) in [
+        ("notifications/initialized", 202),
+        ("notifications/cancelled", 202),
+        ("notifications/roots/list_changed", 403),
+        ("notifications/progress", 403),
+        ("notifications/of/their/own", 403),
+    ] {
+        assert_eq!(world.send(tell(method).bearer(&token)).await.status(), status, "{method}");
+    }
+    // An answer belongs to a call that was allowed when it was sent.
+    let answer = session.post(&json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
+    assert_eq!(world.send(answer.bearer(&token)).await.status(), 202);
+}
+
+#[tokio::test]
+async fn a_refusal_repeats_no_name_of_any_length() {
+    let world = World::with(RULES).await;
+    let token = world.token_with("alice", &json!({ "scope": "mcp:use" }));
+    let session = world.session(&token).await;
+    let params = json!({ "name": format!("notebook_{}", "x".repeat(200_000)), "arguments": {} });
+    let refused = world.send(session.request(1, "tools/call", &params).bearer(&token)).await;
+    assert_eq!(refused.fault().0, 403);
+    assert!(refused.body.len() < 1000 && challenge(&refused).1.len() < 1000, "{}", refused.body.len());
+}
+
+#[tokio::test]
+async fn a_rule_for_a_server_that_is_not_there_is_a_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let echo = env!("CARGO_BIN_EXE_tenure");
+    let backend = format!("[[backend]]\nname = \"files\"\ncommand = [\"{echo}\", \"stdio\"]\n");
+    let rows = [
+        ("fils/read_* = x", backend.as_str(), "the backends are files"),
+        ("mail*/read_* = x", &backend, "the backends are files"),
+        ("files/read_* = x", "", "leave out what is in front of the `/`"),
+        ("f*/read_* = x", &backend, ""),
+    ];
+    for (rule, backend, hint) in rows {
+        let lines = format!("scopes = [\"{rule}\"]\n{backend}");
+        let config = super::world::config("https://id.example", &folder, &lines, &[]);
+        match tenure::Node::start(&config).await {
+            Ok(_) => assert_eq!(hint, "", "{rule}"),
+            Err(failure) => {
+                let text = format!("{failure:?}");
+                assert!(
+                    !hint.is_empty() && text.contains(hint) && text.contains("there is no such backend"),
+                    "{rule}: {text}"
+                );
+            }
+        }
+    }
+}

@@ -54,6 +54,16 @@ impl World {
         self.key_file().add(new, now()).unwrap().expose().to_owned()
     }
 
+    /// Waits until the node has read the file of keys as it is now.
+    pub(crate) async fn node_reads_keys(&self) {
+        let probe = self.key(&format!("probe-{}", self.key_file().list().unwrap().len()), "");
+        let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+        while self.send(Ask::get().bearer(&probe)).await.status() == 401 {
+            assert!(tokio::time::Instant::now() < deadline, "it does not read them");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
     pub(crate) fn key_file(&self) -> ApiKeyFile {
         ApiKeyFile::at(self.folder.path().join("keys.toml"))
     }

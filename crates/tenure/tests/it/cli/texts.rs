@@ -38,6 +38,7 @@ async fn every_operator_command_explains_itself_with_examples() {
         ("sessions", &["list", "show", "revoke", "set", "export", "import"][..]),
         ("sessions data", &["list", "show", "create", "resume", "select", "clear", "revoke"]),
         ("store", &["check", "backup", "copy", "list", "new-key"]),
+        ("principals", &["list", "show", "revoke", "reinstate"]),
     ] {
         for command in commands {
             let arguments: Vec<_> = group.split(' ').chain([*command, "--help"]).collect();

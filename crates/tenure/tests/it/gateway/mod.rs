@@ -18,7 +18,7 @@ mod crashing;
 mod deploys;
 mod dying;
 mod family;
-mod running;
+pub(crate) mod running;
 mod kept;
 mod leaking;
 mod leaving;
