@@ -58,6 +58,7 @@ impl Auth {
             keys: auth.keys_file.as_ref().map(ApiKeyFile::at),
             certificates: auth.certificates,
             dpop: auth.dpop,
+            subjects: None,
         };
         let authenticator = Authenticator::with_system_trust(settings).map_err(|error| {
             Failure::new("cannot set up authentication")
