@@ -5,23 +5,33 @@ import { join } from 'node:path';
 
 export const STATUSES = ['SUCCESS', 'FAILURE', 'WARNING', 'INFO', 'SKIPPED'];
 
-/** The scenario folders are named `server-<scenario>-<time>`, or without the first word in the client half. */
-export function readScenarios(folder) {
+const TIME = /-\d{4}-\d\d-\d\dT[\d-]+Z$/;
+
+/**
+ * The scenario folders are named `server-<scenario>-<time>`, or without the first word in the client half. A scenario with a
+ * slash in its name has its folder in another one.
+ */
+export function readScenarios(folder, group = '') {
   return readdirSync(folder, { withFileTypes: true })
     .filter(entry => entry.isDirectory())
-    .map(({ name: directory }) => {
-      const name = directory.replace(/^server-/, '').replace(/-\d{4}-\d\d-\d\dT[\d-]+Z$/, '');
-      const file = join(folder, directory, 'checks.json');
-      if (!existsSync(file)) return { name, checks: [], problem: 'no checks.json' };
-      try {
-        const checks = JSON.parse(readFileSync(file, 'utf8'));
-        if (!Array.isArray(checks) || checks.length === 0) return { name, checks: [], problem: 'no checks' };
-        const unknown = checks.find(({ status }) => !STATUSES.includes(status));
-        return { name, checks, problem: unknown && `unknown status ${unknown.status}` };
-      } catch (error) {
-        return { name, checks: [], problem: `unreadable checks.json: ${error.message}` };
-      }
+    .flatMap(({ name: directory }) => {
+      const path = join(folder, directory);
+      if (group === '' && !TIME.test(directory)) return readScenarios(path, `${directory}/`);
+      return [readScenario(path, group + directory.replace(/^server-/, '').replace(TIME, ''))];
     });
+}
+
+function readScenario(folder, name) {
+  const file = join(folder, 'checks.json');
+  if (!existsSync(file)) return { name, checks: [], problem: 'no checks.json' };
+  try {
+    const checks = JSON.parse(readFileSync(file, 'utf8'));
+    if (!Array.isArray(checks) || checks.length === 0) return { name, checks: [], problem: 'no checks' };
+    const unknown = checks.find(({ status }) => !STATUSES.includes(status));
+    return { name, checks, problem: unknown && `unknown status ${unknown.status}` };
+  } catch (error) {
+    return { name, checks: [], problem: `unreadable checks.json: ${error.message}` };
+  }
 }
 
 /** Nothing in it failed, and not all of it was skipped. */

@@ -256,6 +256,15 @@ LEGS += [
             " 'target/debug/examples/conformance_client --client legacy' {results}"
         ],
     ),
+    Leg(
+        name="conformance/client-auth",
+        shows="the client half of the suite, where a gateway proves who it is to the server behind it",
+        needs=["programs", "clients"],
+        run=[
+            "tests/clients/conformance-client --eras auth --leg client-auth {clients}"
+            " target/debug/examples/conformance_client {results}"
+        ],
+    ),
     # Real clients: both versions of the TypeScript and of the Python SDK.
     Leg(
         name="clients/eras",
@@ -345,6 +354,15 @@ for sdk in ("ts1", "ts2", "py1", "py2"):
             run=[f"tests/clients/auth/run {{clients}} {{tenure}} {sdk}"],
         )
     )
+
+LEGS.append(
+    Leg(
+        name="clients/auth-gateway",
+        shows="a gateway gets tokens for the server behind it at a real authorization server, which that server names, and renews them",
+        needs=["programs", "clients"],
+        run=["tests/clients/auth/gateway {clients} {tenure}"],
+    )
+)
 
 # Every SDK through one gateway to a server over HTTP. Each of them kills the server, so they come one after the other.
 for name, kind, path, command in (

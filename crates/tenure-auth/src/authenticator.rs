@@ -19,6 +19,7 @@ use crate::introspection::Introspection;
 use crate::issuer::{Issuer, IssuerSettings, IssuerStatus, KeySource};
 use crate::jws::Compact;
 use crate::keys::{self, ApiKeyFile, ApiKeyFileError, FileStamp, KeyInfo, Keys};
+use crate::outgoing::SubjectTokens;
 use crate::presented::{Credentials, Presented};
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::resource::ProtectedResource;
@@ -40,6 +41,8 @@ pub struct AuthSettings {
     pub certificates: bool,
     /// Whether tokens that are bound to a key are accepted with a proof (DPoP).
     pub dpop: bool,
+    /// Where tokens of verified callers are lent for token exchange; `None` if nothing exchanges them.
+    pub subjects: Option<SubjectTokens>,
 }
 
 /// Why an authenticator cannot be made.
@@ -81,6 +84,7 @@ struct State {
     uses_noted: Mutex<UsesNoted>,
     certificates: bool,
     dpop: bool,
+    subjects: Option<SubjectTokens>,
     proofs: Proofs,
     introspection: Introspection,
     revoked: Revoked,
@@ -111,6 +115,7 @@ impl Authenticator {
             uses_noted: Mutex::default(),
             certificates: settings.certificates,
             dpop: settings.dpop,
+            subjects: settings.subjects,
             proofs: Proofs::default(),
             introspection: Introspection::default(),
             revoked: Revoked::default(),
@@ -154,6 +159,9 @@ impl Authenticator {
             key.used(now);
         }
         self.check_binding(&good, credentials, presented, resource, now)?;
+        if let Some(subjects) = &self.0.subjects {
+            subjects.lend(&good.identity, token);
+        }
         Ok(good.identity)
     }
 
@@ -270,6 +278,9 @@ impl Authenticator {
     /// Refuses what was issued to this principal until now. Returns when verdicts about it are gone.
     pub fn revoke(&self, principal: &str, until: UnixSeconds) {
         self.0.revoked.add(principal, until);
+        if let Some(subjects) = &self.0.subjects {
+            subjects.forget(principal);
+        }
         self.forget_verdicts();
     }
 

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fetch::{FetchError, Fetcher, TIMEOUT};
@@ -19,6 +18,7 @@ use crate::jwk::{self, IssuerKey};
 use crate::jws::{Algorithm, Compact, Header};
 use crate::keys::is_writable_by_others;
 use crate::refusal::{AuthRefusal, TokenFault};
+use crate::server_metadata::ServerMetadata;
 use crate::time::{LEEWAY, UnixSeconds};
 
 /// The shortest time between two fetches because of unknown keys.
@@ -159,13 +159,6 @@ pub struct IssuerStatus {
     pub fetched: Option<UnixSeconds>,
     /// How often they were asked for.
     pub fetches: u64,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    issuer: String,
-    jwks_uri: Option<String>,
-    introspection_endpoint: Option<String>,
 }
 
 impl Issuer {
@@ -368,30 +361,13 @@ impl Issuer {
         Ok((keys, max_age.unwrap_or(DEFAULT_LIFETIME).clamp(MIN_LIFETIME, MAX_LIFETIME)))
     }
 
-    /// The issuer's metadata, at the three places where servers have it.
-    async fn discover(&self) -> Result<Metadata, FetchError> {
-        let mut failure = FetchError::Content("its URL cannot be read");
-        for url in metadata_urls(&self.settings.issuer) {
-            let metadata = match self.fetcher.get(&url).await {
-                Ok(fetched) => serde_json::from_slice::<Metadata>(&fetched.body),
-                Err(error) => {
-                    failure = error;
-                    continue;
-                }
-            };
-            let Ok(metadata) = metadata else {
-                failure = FetchError::Content("its metadata cannot be read");
-                continue;
-            };
-            if metadata.issuer != self.settings.issuer {
-                return Err(FetchError::Content("its metadata names another issuer"));
-            }
-            if self.settings.introspection.as_ref().is_some_and(|settings| settings.url.is_none()) {
-                self.introspection_url.write().clone_from(&metadata.introspection_endpoint);
-            }
-            return Ok(metadata);
+    /// The issuer's metadata.
+    async fn discover(&self) -> Result<ServerMetadata, FetchError> {
+        let metadata = ServerMetadata::discover(&self.fetcher, &self.settings.issuer).await?;
+        if self.settings.introspection.as_ref().is_some_and(|settings| settings.url.is_none()) {
+            self.introspection_url.write().clone_from(&metadata.introspection_endpoint);
         }
-        Err(failure)
+        Ok(metadata)
     }
 
     pub(crate) fn introspection_url(&self) -> Option<String> {
@@ -400,40 +376,5 @@ impl Issuer {
 
     pub(crate) fn fetcher(&self) -> &Fetcher {
         &self.fetcher
-    }
-}
-
-/// Where the metadata of an issuer can be.
-fn metadata_urls(issuer: &str) -> Vec<String> {
-    let issuer = issuer.strip_suffix('/').unwrap_or(issuer);
-    let Some(scheme) = issuer.find("://") else { return Vec::new() };
-    let path = issuer[scheme + 3..].find('/').map_or(issuer.len(), |at| scheme + 3 + at);
-    let (origin, path) = issuer.split_at(path);
-    let mut urls = vec![
-        format!("{origin}/.well-known/oauth-authorization-server{path}"),
-        format!("{origin}/.well-known/openid-configuration{path}"),
-    ];
-    if !path.is_empty() {
-        urls.push(format!("{issuer}/.well-known/openid-configuration"));
-    }
-    urls
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metadata_is_looked_for_where_servers_have_it() {
-        assert_eq!(
-            metadata_urls("https://id.example/t1/"),
-            [
-                "https://id.example/.well-known/oauth-authorization-server/t1",
-                "https://id.example/.well-known/openid-configuration/t1",
-                "https://id.example/t1/.well-known/openid-configuration",
-            ]
-        );
-        assert_eq!(metadata_urls("https://id.example").len(), 2);
-        assert_eq!(metadata_urls("nonsense"), [""; 0]);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Tenure is a resource server and no authorization server: it verifies what others issued. An [`Authenticator`] knows
 //! tokens of configured issuers (JWTs, and opaque tokens by introspection), static keys, and client certificates. It needs
-//! no other crate of Tenure, and stands in front of any HTTP service.
+//! no other crate of Tenure, and stands in front of any HTTP service. [`outgoing`] is for the other direction: our own credentials
+//! towards servers behind.
 //!
 //! ```
 //! use http::{HeaderMap, Uri};
@@ -52,6 +53,8 @@ mod jwk;
 pub mod jws;
 mod fetch;
 mod generation;
+mod server_metadata;
+pub mod outgoing;
 mod revoked;
 mod time;
 mod verdicts;

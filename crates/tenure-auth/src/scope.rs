@@ -8,7 +8,7 @@ use std::sync::Arc;
 const MAX_SCOPES: usize = 200;
 
 /// A set of scopes, sorted. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ScopeSet(Arc<[Box<str>]>);
 
 impl ScopeSet {

@@ -152,6 +152,8 @@ reasons! {
     Interrupted = "interrupted", -31010;
     /// The server behind the gateway cannot be reached, or closed the connection.
     BackendUnavailable = "backend_unavailable", -31011;
+    /// The server behind the gateway does not accept the gateway's credentials, or there are none for this caller.
+    BackendUnauthorized = "backend_unauthorized", -31011;
     /// No answer within the time allowed.
     TimedOut = "timed_out", -31012;
     /// The server is shutting down and takes nothing new.
@@ -253,6 +255,7 @@ impl Error {
             | Reason::SlowReader => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable
+            | Reason::BackendUnauthorized
             | Reason::TimedOut
             | Reason::Draining
             | Reason::AuthUnavailable

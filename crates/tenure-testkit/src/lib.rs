@@ -10,6 +10,7 @@ pub mod fake_responder;
 pub mod fake_client;
 pub mod faulty;
 pub mod issuer;
+pub mod token_server;
 pub mod late;
 pub mod crash;
 pub mod clock;

@@ -85,6 +85,8 @@ const provider = new Provider(issuer, {
   features: {
     devInteractions: { enabled: true },
     registration: { enabled: true },
+    // For a gateway, which has credentials of its own.
+    clientCredentials: { enabled: true },
     resourceIndicators: {
       enabled: true,
       getResourceServerInfo(_ctx, indicator) {

@@ -6,5 +6,6 @@ mod binding;
 mod issuers;
 mod keys;
 mod opaque;
+mod outgoing;
 mod tokens;
 mod world;

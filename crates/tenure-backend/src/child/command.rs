@@ -25,6 +25,9 @@ pub struct ChildCommand {
     pub folder: Option<PathBuf>,
     /// Whether all sessions share one child. Only for servers that keep no data for a single client.
     pub is_shared: bool,
+    /// Whether the child of a session is told who its session belongs to, by `TENURE_PRINCIPAL` and `TENURE_CLIENT` in its
+    /// environment. Such a child is started for its session alone, never ahead, and a shared child is told nothing.
+    pub tells_principal: bool,
     /// Its limits.
     pub limits: ChildLimits,
 }
@@ -105,6 +108,7 @@ impl ChildCommand {
             inherit: Inherit::AllBut(Vec::new()),
             folder: None,
             is_shared: false,
+            tells_principal: false,
             limits: ChildLimits::default(),
         }
     }

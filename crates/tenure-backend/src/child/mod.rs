@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use tenure_protocol::RpcError;
 use tenure_session::backend::{Backend, Open, Opened};
+use tenure_session::id::Principal;
 use tenure_session::port::BoxFuture;
 
 pub use self::command::{ChildCommand, ChildLimits, Inherit};
@@ -59,6 +60,10 @@ impl ChildBackend {
     pub fn new(mut command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
         if command.is_shared {
             command.limits.warm = command.limits.warm.min(1);
+        }
+        if command.tells_principal && !command.is_shared {
+            // A child that was started ahead would not know whose it is.
+            command.limits.warm = 0;
         }
         let pool = Arc::new(Pool::new(command.clone(), warden));
         pool.fill();
@@ -93,8 +98,9 @@ impl Starter {
     /// Opens a link to a child that serves this session alone.
     async fn open(&self, open: &Open) -> Result<Opened, RpcError> {
         let (label, mut wanted) = (open.outlet.session_label(), WantedChild::Any);
+        let owner = self.command.tells_principal.then(|| owner(&open.outlet.principal())).unwrap_or_default();
         loop {
-            let TakenChild { process, is_spare } = self.process(&label, wanted).await?;
+            let TakenChild { process, is_spare } = self.process(&label, wanted, &owner).await?;
             self.pool.fill();
             match link::open(process, self.command.limits.max_line_bytes, open).await {
                 Ok((opened, life)) => {
@@ -109,6 +115,12 @@ impl Starter {
             }
         }
     }
+}
+
+/// The variables that tell a child whose it is. An anonymous client has none.
+fn owner(principal: &Principal) -> Vec<(&'static str, String)> {
+    let told = [("TENURE_PRINCIPAL", principal.name()), ("TENURE_CLIENT", principal.client())];
+    told.into_iter().filter_map(|(variable, name)| Some((variable, name?.to_owned()))).collect()
 }
 
 impl std::fmt::Debug for ChildBackend {

@@ -61,7 +61,12 @@ impl Pool {
 
     /// Takes a child; waits up to `patience` for a permit. At the limit, a session that wants a fresh child gets a
     /// spare after all. Starts no child ahead.
-    pub(super) async fn take(&self, wanted: WantedChild, patience: Duration) -> Result<TakenChild, NoChild> {
+    pub(super) async fn take(
+        &self,
+        wanted: WantedChild,
+        variables: &[(&'static str, String)],
+        patience: Duration,
+    ) -> Result<TakenChild, NoChild> {
         if let WantedChild::Any = wanted
             && let Some(spare) = self.take_ready()
         {
@@ -69,7 +74,7 @@ impl Pool {
         }
         let permit = tokio::time::timeout(patience, Arc::clone(&self.permits).acquire_owned()).await;
         match permit {
-            Ok(Ok(permit)) => match self.start(permit) {
+            Ok(Ok(permit)) => match self.start(variables, permit) {
                 Ok(process) => Ok(TakenChild { process, is_spare: false }),
                 Err(error) => Err(NoChild::Failed(error)),
             },
@@ -87,14 +92,18 @@ impl Pool {
         }
     }
 
-    fn start(&self, permit: OwnedSemaphorePermit) -> std::io::Result<Process> {
-        Process::start(&self.command, self.warden.clone(), permit)
+    fn start(
+        &self,
+        variables: &[(&'static str, String)],
+        permit: OwnedSemaphorePermit,
+    ) -> std::io::Result<Process> {
+        Process::start(&self.command, variables, self.warden.clone(), permit)
     }
 
     /// Starts children ahead up to `warm`, or until the limit is reached.
     pub(super) fn fill(&self) {
         while self.wants_another() {
-            let started = Arc::clone(&self.permits).try_acquire_owned().map(|permit| self.start(permit));
+            let started = Arc::clone(&self.permits).try_acquire_owned().map(|permit| self.start(&[], permit));
             let mut ready = self.ready.lock();
             ready.starting -= 1;
             match started {

@@ -45,9 +45,10 @@ pub(super) struct Handle {
 }
 
 impl Process {
-    /// Starts a child, which holds its permit until it has ended.
+    /// Starts a child with these variables, beside those of its command. It holds its permit until it has ended.
     pub(super) fn start(
         command: &ChildCommand,
+        variables: &[(&'static str, String)],
         warden: Option<Arc<Warden>>,
         permit: OwnedSemaphorePermit,
     ) -> std::io::Result<Self> {
@@ -55,6 +56,8 @@ impl Process {
         // Our own settings and the secrets of other servers must not reach the child.
         run.env_clear().envs(std::env::vars_os().filter(|(name, _)| command.inherit.has(name)));
         run.args(&command.arguments).envs(command.environment.iter().map(|(name, value)| (name, value)));
+        // Last, so that a command cannot claim another owner.
+        run.envs(variables.iter().map(|(name, value)| (name, value)));
         if let Some(folder) = &command.folder {
             run.current_dir(folder);
         }

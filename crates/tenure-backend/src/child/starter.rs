@@ -21,13 +21,19 @@ pub(super) struct Starter {
 }
 
 impl Starter {
-    /// An unused process, after the back-off of the last failures. The label names the session.
+    /// An unused process, after the back-off of the last failures. The label names the session; the variables are set for a
+    /// process that is started now.
     ///
     /// # Cancel safety
     /// Dropping it leaves nothing behind.
-    pub(super) async fn process(&self, label: &str, wanted: WantedChild) -> Result<TakenChild, RpcError> {
+    pub(super) async fn process(
+        &self,
+        label: &str,
+        wanted: WantedChild,
+        variables: &[(&'static str, String)],
+    ) -> Result<TakenChild, RpcError> {
         self.wait_out(label).await?;
-        match self.pool.take(wanted, PATIENCE).await {
+        match self.pool.take(wanted, variables, PATIENCE).await {
             Ok(taken) => Ok(taken),
             Err(NoChild::Full) => Err(self.full()),
             Err(NoChild::Failed(error)) => Err(self.failed(label, &not_started(&error))),

@@ -12,6 +12,7 @@ use tenure_protocol::{Reason, RpcError};
 use tenure_session::backend::{Open, Opened};
 use tokio::time::Instant;
 
+use crate::remote::credentials::OnBehalf;
 use crate::remote::http_client::HttpClient;
 use crate::remote::outage::Fault;
 use crate::remote::{http_sse, link};
@@ -47,8 +48,9 @@ impl TransportDetector {
     }
 
     async fn attempt(&self, http: &Arc<HttpClient>, open: &Open) -> Result<Opened, Fault> {
+        let whom = || OnBehalf::client_of(&open.outlet);
         if self.is_older() {
-            if let Some(stream) = http_sse::begin(http).await? {
+            if let Some(stream) = http_sse::begin(http, whom()).await? {
                 return http_sse::open(stream, open).await.map_err(Fault::Final);
             }
             *self.older_since.lock() = None;
@@ -58,7 +60,7 @@ impl TransportDetector {
             Err(refused) if !refused.takes_no_post => return Err(refused.fault),
             Err(refused) => refused.fault.into_error(),
         };
-        match http_sse::begin(http).await {
+        match http_sse::begin(http, whom()).await {
             Ok(Some(stream)) => {
                 tracing::info!(url = http.place(), "the server upstream speaks HTTP+SSE");
                 *self.older_since.lock() = Some(Instant::now());

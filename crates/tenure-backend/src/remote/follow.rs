@@ -52,7 +52,8 @@ impl Remote {
                     ));
                 }
                 tokio::time::sleep(retry).await;
-                match self.http.get(&self.session, Some(after.clone())).await {
+                let session = self.session.for_caller(context.caller());
+                match self.http.get(&session, Some(after.clone())).await {
                     Ok(HttpAnswer::Stream(events)) => break events,
                     // The server has forgotten the session, or cannot resume. Only the first is a loss for other
                     // requests.
@@ -63,7 +64,12 @@ impl Remote {
                         ));
                     }
                     Ok(HttpAnswer::Refused(status, _)) if may_pass(status) => {}
-                    Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Refused(..)) => {
+                    Ok(
+                        HttpAnswer::Accepted
+                        | HttpAnswer::Json(_)
+                        | HttpAnswer::Unauthorized(_)
+                        | HttpAnswer::Refused(..),
+                    ) => {
                         return Err(Away::broke_off("The server broke off its answer"));
                     }
                     // While we wait for a server that is away, attempts do not count.

@@ -13,10 +13,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, RequestBuilder, Response, Url};
 use serde::Deserialize;
 use tenure_protocol::{Error, Incoming, Message, RawJson, Reason, RpcError};
+use tenure_session::call::Caller;
 
 use crate::remote::Upstream;
+use crate::remote::credentials::{CredentialHeaders, NoCredentials, OnBehalf, UpstreamCredentials};
 use crate::remote::events::UpstreamEvents;
 use crate::remote::outage::{Away, Fault, Outage, Reached, Waits};
+use crate::remote::request_headers;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -34,17 +37,32 @@ pub(super) struct HttpClient {
     url: Url,
     /// The URL as it may stand in a log.
     place: String,
+    /// Fixed headers of the configuration.
     headers: HeaderMap,
+    credentials: Option<Arc<dyn UpstreamCredentials>>,
     max: usize,
     /// Shared by all URLs of the server.
     outage: Arc<Outage>,
 }
 
-/// The headers that identify a session at the server.
+/// The headers that identify a session at the server, and whom a request in it is for.
 #[derive(Clone, Default)]
 pub(super) struct SessionHeaders {
     pub(super) id: Option<HeaderValue>,
     pub(super) version: Option<HeaderValue>,
+    pub(super) whom: OnBehalf,
+}
+
+impl SessionHeaders {
+    /// A request for this client, before the server has named a session.
+    pub(super) fn of(whom: OnBehalf) -> Self {
+        Self { whom, ..Self::default() }
+    }
+
+    /// The same session, for a request of this caller.
+    pub(super) fn for_caller(&self, caller: &Caller) -> Self {
+        Self { whom: OnBehalf::caller(caller), ..self.clone() }
+    }
 }
 
 /// The answer to an HTTP request.
@@ -55,6 +73,9 @@ pub(super) enum HttpAnswer {
     Stream(UpstreamEvents),
     /// The server does not know the session.
     Unknown,
+    /// 401 or 403: the server does not take our credentials. What it says about that is meant for us, and a client that was told
+    /// would log in at the wrong place.
+    Unauthorized(StatusCode),
     Refused(StatusCode, Bytes),
 }
 
@@ -104,7 +125,8 @@ impl HttpClient {
             .build()
             .map_err(|error| error.to_string())?;
         let (max, outage) = (upstream.max_message_bytes, Arc::new(Outage::new(upstream.patience)));
-        Ok(Self { client, url, place, headers, max, outage })
+        let credentials = upstream.credentials.clone();
+        Ok(Self { client, url, place, headers, credentials, max, outage })
     }
 
     /// A client for another URL of the same server, which the server has named. It must have the same origin, because
@@ -123,6 +145,7 @@ impl HttpClient {
             place: place(&url),
             url,
             headers: self.headers.clone(),
+            credentials: self.credentials.clone(),
             max: self.max,
             outage: Arc::clone(&self.outage),
         })
@@ -146,25 +169,26 @@ impl HttpClient {
 
     /// Posts a message, and reads only the head of the answer.
     pub(super) async fn send(&self, session: &SessionHeaders, body: Bytes) -> Result<Response, Fault> {
-        self.deliver(self.headers_of(session), body).await
+        self.deliver(&session.whom, headers_of(session), body).await
     }
 
     /// Posts a message without a session, with additional headers.
-    pub(super) async fn post_alone(&self, own: HeaderMap, body: Bytes) -> Result<HttpAnswer, Fault> {
-        let mut headers = self.headers.clone();
-        headers.extend(own);
-        let response = self.deliver(headers, body).await?;
+    pub(super) async fn post_alone(
+        &self,
+        whom: &OnBehalf,
+        own: HeaderMap,
+        body: Bytes,
+    ) -> Result<HttpAnswer, Fault> {
+        let response = self.deliver(whom, own, body).await?;
         self.answer(response).await
     }
 
-    async fn deliver(&self, headers: HeaderMap, body: Bytes) -> Result<Response, Fault> {
-        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
-        request
-            .headers(headers)
-            .body(body)
-            .send()
-            .await
-            .map_err(|error| self.unreachable(error, Reached::Perhaps))
+    async fn deliver(&self, whom: &OnBehalf, own: HeaderMap, body: Bytes) -> Result<Response, Fault> {
+        let request = || {
+            let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, JSON).header(ACCEPT, BOTH);
+            request.body(body.clone())
+        };
+        self.authorized(whom, own, request).await
     }
 
     /// Opens the listen stream, or resumes a stream after `last_event`.
@@ -173,13 +197,48 @@ impl HttpClient {
         session: &SessionHeaders,
         last_event: Option<HeaderValue>,
     ) -> Result<HttpAnswer, Fault> {
-        let mut request = self.client.get(self.url.clone()).header(ACCEPT, EVENTS);
+        let mut own = headers_of(session);
         if let Some(id) = last_event {
-            request = request.header(LAST_EVENT, id);
+            own.insert(LAST_EVENT, id);
         }
-        let sent = self.with(session, request).send().await;
-        let response = sent.map_err(|error| self.unreachable(error, Reached::Perhaps))?;
+        let request = || self.client.get(self.url.clone()).header(ACCEPT, EVENTS);
+        let response = self.authorized(&session.whom, own, request).await?;
         self.answer_to(session, response).await
+    }
+
+    /// Sends a request with our credentials. If the server refuses them with 401, it has not carried the request out: they are
+    /// renewed once, and the request is sent once more.
+    async fn authorized(
+        &self,
+        whom: &OnBehalf,
+        own: HeaderMap,
+        request: impl Fn() -> RequestBuilder,
+    ) -> Result<Response, Fault> {
+        let mut headers = self.headers.clone();
+        request_headers::add_from_client(&mut headers, own);
+        let send = async |headers: HeaderMap| {
+            let sent = request().headers(headers).send().await;
+            sent.map_err(|error| self.unreachable(error, Reached::Perhaps))
+        };
+        let Some(credentials) = &self.credentials else { return send(headers).await };
+        let failed = |missing: NoCredentials| Fault::Final(missing.error());
+        let used = credentials.headers(whom).await.map_err(failed)?;
+        let response = send(with(headers.clone(), &used)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        match credentials.renewed(whom, &used).await.map_err(failed)? {
+            Some(renewed) => {
+                tracing::debug!(url = self.place(), "the server upstream refused a token; sending another");
+                send(with(headers, &renewed)).await
+            }
+            None => Ok(response),
+        }
+    }
+
+    /// Whether other credentials may be there later.
+    pub(super) fn renews_credentials(&self) -> bool {
+        self.credentials.is_some()
     }
 
     async fn answer_to(&self, session: &SessionHeaders, response: Response) -> Result<HttpAnswer, Fault> {
@@ -189,28 +248,11 @@ impl HttpClient {
 
     /// Ends the session at the server.
     pub(super) async fn delete(&self, session: &SessionHeaders) {
-        let request = self.with(session, self.client.delete(self.url.clone()));
-        if let Err(error) = request.send().await {
-            tracing::debug!(
-                url = self.place(), error = %error.without_url(),
-                "could not end a session upstream"
-            );
+        let request = || self.client.delete(self.url.clone());
+        if let Err(fault) = self.authorized(&session.whom, headers_of(session), request).await {
+            let error = fault.into_error();
+            tracing::debug!(url = self.place(), %error, "could not end a session upstream");
         }
-    }
-
-    fn with(&self, session: &SessionHeaders, request: RequestBuilder) -> RequestBuilder {
-        request.headers(self.headers_of(session))
-    }
-
-    fn headers_of(&self, session: &SessionHeaders) -> HeaderMap {
-        let mut headers = self.headers.clone();
-        if let Some(id) = &session.id {
-            headers.insert(SESSION, id.clone());
-        }
-        if let Some(version) = &session.version {
-            headers.insert(VERSION, version.clone());
-        }
-        headers
     }
 
     /// Reads the rest of an answer, unless it is a stream.
@@ -229,6 +271,10 @@ impl HttpClient {
                 Ok(HttpAnswer::Stream(UpstreamEvents::new(response, self.max)))
             }
             _ if status.is_success() => Ok(HttpAnswer::Json(self.body(response, self.max).await?)),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                tracing::warn!(url = self.place(), %status, "the server upstream does not take our credentials");
+                Ok(HttpAnswer::Unauthorized(status))
+            }
             _ => {
                 let body = self.body(response, MAX_REFUSAL).await.unwrap_or_default();
                 Ok(HttpAnswer::Refused(status, body))
@@ -335,6 +381,24 @@ fn is_away(status: StatusCode) -> bool {
 /// The pause of `Retry-After`, if it is in seconds. Dates are rare, and our own pauses are as good.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The error for a server that does not take our credentials.
+pub(super) fn unauthorized() -> RpcError {
+    RpcError::of(Reason::BackendUnauthorized, "The server does not accept the credentials of this gateway")
+}
+
+fn headers_of(session: &SessionHeaders) -> HeaderMap {
+    let named = [(SESSION, &session.id), (VERSION, &session.version)];
+    named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
+}
+
+/// Credentials take the place of fixed headers of the same name.
+fn with(mut headers: HeaderMap, credentials: &CredentialHeaders) -> HeaderMap {
+    for (name, value) in &credentials.headers {
+        headers.insert(name.clone(), value.clone());
+    }
+    headers
 }
 
 /// The error for a refusal without an error object of the server.

@@ -23,6 +23,7 @@ use super::link::refusal;
 use super::outage::{Fault, Reached};
 use crate::handshake::params_for;
 use crate::pending::{InFlight, unless_cancelled};
+use crate::remote::credentials::OnBehalf;
 use crate::remote::http_client::{HttpAnswer, HttpClient, SessionHeaders, may_pass};
 use crate::remote::notifications::NotificationQueue;
 use crate::remote::session_guard::spawn_last;
@@ -47,11 +48,12 @@ pub(super) struct SseStream {
 ///
 /// # Errors
 /// When the transport cannot be detected, or the endpoint has another origin.
-pub(super) async fn begin(http: &HttpClient) -> Result<Option<SseStream>, Fault> {
+pub(super) async fn begin(http: &HttpClient, whom: OnBehalf) -> Result<Option<SseStream>, Fault> {
     let named = async {
-        let mut events = match http.get(&SessionHeaders::default(), None).await? {
+        let mut events = match http.get(&SessionHeaders::of(whom), None).await? {
             HttpAnswer::Stream(events) => events,
-            HttpAnswer::Refused(status, body) if may_pass(status) || matches!(status.as_u16(), 401 | 403) => {
+            refused @ HttpAnswer::Unauthorized(_) => return Err(Fault::Final(refusal(refused))),
+            HttpAnswer::Refused(status, body) if may_pass(status) => {
                 return Err(Fault::Final(refusal(HttpAnswer::Refused(status, body))));
             }
             _ => return Ok(None),
@@ -71,6 +73,7 @@ pub(super) async fn open(stream: SseStream, open: &Open) -> Result<Opened, RpcEr
     let (notifications, waiting) = NotificationQueue::new();
     let session = Arc::new(SseSession {
         endpoint: Arc::new(endpoint),
+        whom: OnBehalf::client_of(&open.outlet),
         outlet: open.outlet.clone(),
         traffic: SessionTraffic::new(open.outlet.clone(), out),
         notifications,
@@ -83,7 +86,7 @@ pub(super) async fn open(stream: SseStream, open: &Open) -> Result<Opened, RpcEr
     let link = SseLink { session: Arc::clone(&session), tasks: Mutex::new(Some(tasks)) };
     let mut handshake = session.traffic.enter_handshake()?;
     let body = message::write_request(&handshake.id(), &Method::Initialize, Some(&params_for(open)));
-    let result = session.exchange(body, Repeat::Safe, handshake.answer()).await??;
+    let result = session.exchange(&session.whom, body, Repeat::Safe, handshake.answer()).await??;
     Ok(Opened { link: Box::new(link), result })
 }
 
@@ -95,6 +98,8 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<(
 /// The server as one session sees it.
 struct SseSession {
     endpoint: Arc<HttpClient>,
+    /// The session's client; what belongs to none of its requests is for it.
+    whom: OnBehalf,
     outlet: Outlet,
     traffic: SessionTraffic,
     /// A request waits for earlier notifications, so that it does not overtake them.
@@ -105,11 +110,11 @@ impl SseSession {
     /// Posts a message that has no answer. It has a timeout, so that a server that does not take it cannot delay later
     /// messages.
     async fn say(&self, message: Bytes) {
-        let post = post(Arc::clone(&self.endpoint), message);
+        let post = post(Arc::clone(&self.endpoint), self.whom.clone(), message);
         match tokio::time::timeout(PATIENCE, post).await {
             Ok(Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Stream(_)) | Err(_)) => {}
             Ok(Ok(HttpAnswer::Unknown)) => self.forgotten(),
-            Ok(Ok(HttpAnswer::Refused(status, _))) => {
+            Ok(Ok(HttpAnswer::Refused(status, _) | HttpAnswer::Unauthorized(status))) => {
                 tracing::warn!(url = self.endpoint.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {
@@ -121,10 +126,16 @@ impl SseSession {
         }
     }
 
-    async fn request(&self, sent: &mut InFlight<SessionCall>, body: Bytes, repeat: Repeat) -> Reply {
+    async fn request(
+        &self,
+        whom: &OnBehalf,
+        sent: &mut InFlight<SessionCall>,
+        body: Bytes,
+        repeat: Repeat,
+    ) -> Reply {
         self.notifications.all_posted().await?;
         sent.is_sent = true;
-        let reply = self.exchange(body, repeat, sent.answer()).await;
+        let reply = self.exchange(whom, body, repeat, sent.answer()).await;
         // If the server refused it, the server needs no cancellation.
         sent.is_sent = reply.is_ok();
         reply?
@@ -137,13 +148,14 @@ impl SseSession {
     /// When the server did not take it.
     async fn exchange(
         &self,
+        whom: &OnBehalf,
         body: Bytes,
         repeat: Repeat,
         answer: impl Future<Output = Reply>,
     ) -> Result<Reply, RpcError> {
         let (mut answer, mut waits) = (std::pin::pin!(answer), self.endpoint.waits());
         loop {
-            let mut post = Box::pin(post(Arc::clone(&self.endpoint), body.clone()));
+            let mut post = Box::pin(post(Arc::clone(&self.endpoint), whom.clone(), body.clone()));
             // Concurrently: some servers end the POST only after they have answered, and may ask something before that.
             let posted = tokio::select! {
                 biased;
@@ -205,8 +217,8 @@ impl SseSession {
 }
 
 /// Posts a message. The endpoint's URL names the session, so a refusal may mean that the session is unknown.
-async fn post(endpoint: Arc<HttpClient>, message: Bytes) -> Result<HttpAnswer, Fault> {
-    Ok(endpoint.post(&SessionHeaders::default(), message).await?.within_session())
+async fn post(endpoint: Arc<HttpClient>, whom: OnBehalf, message: Bytes) -> Result<HttpAnswer, Fault> {
+    Ok(endpoint.post(&SessionHeaders::of(whom), message).await?.within_session())
 }
 
 /// Reads the server's messages until the stream ends.
@@ -256,9 +268,10 @@ impl Link for SseLink {
         };
         let body = message::write_request(&sent.id(), &request.method, request.params.as_ref());
         let (session, repeat) = (Arc::clone(&self.session), params::repeat(&request.method));
+        let whom = OnBehalf::caller(context.caller());
         Box::pin(async move {
             // Dropping `sent` sends the cancellation, as it does after a timeout.
-            unless_cancelled(&context, session.request(&mut sent, body, repeat)).await
+            unless_cancelled(&context, session.request(&whom, &mut sent, body, repeat)).await
         })
     }
 

@@ -24,7 +24,10 @@ use super::listen::listen;
 use super::outage::{Away, Fault, Reached, Waits};
 use crate::handshake::params_for;
 use crate::questions::Questions;
-use crate::remote::http_client::{HttpAnswer, HttpClient, SessionHeaders, broken, error_of, refused_with};
+use crate::remote::credentials::OnBehalf;
+use crate::remote::http_client::{
+    HttpAnswer, HttpClient, SessionHeaders, broken, error_of, refused_with, unauthorized,
+};
 use crate::remote::notifications::NotificationQueue;
 use crate::remote::session_guard::{FAREWELL, SessionGuard, spawn_last};
 
@@ -89,7 +92,7 @@ pub(super) async fn open(http: &Arc<HttpClient>, open: &Open) -> Result<Opened, 
     let id = RequestId::from_number(0);
     let params = params_for(open);
     let body = message::write_request(&id, &Method::Initialize, Some(&params));
-    let (response, mut guard) = SessionGuard::begin(http, body).await?;
+    let (response, mut guard) = SessionGuard::begin(http, OnBehalf::client_of(&open.outlet), body).await?;
     let result = match http.answer(response).await? {
         HttpAnswer::Json(body) => outcome(http, &body, &id).unwrap_or_else(|| Err(no_answer()))?,
         HttpAnswer::Stream(mut events) => loop {
@@ -166,7 +169,7 @@ impl Remote {
         match said {
             Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Stream(_)) => {}
             Ok(HttpAnswer::Unknown) => self.forgotten(),
-            Ok(HttpAnswer::Refused(status, _)) => {
+            Ok(HttpAnswer::Refused(status, _) | HttpAnswer::Unauthorized(status)) => {
                 tracing::warn!(url = self.http.place(), %status, "the server upstream refused a message");
             }
             Err(_) => {}
@@ -327,7 +330,8 @@ impl Remote {
         body: Bytes,
         context: &Arc<CallContext>,
     ) -> Result<Reply, Away> {
-        let answer = match self.http.post(&self.session, body).await {
+        let session = self.session.for_caller(context.caller());
+        let answer = match self.http.post(&session, body).await {
             Ok(answer) => answer,
             Err(Fault::Away(away)) => return Err(away),
             Err(Fault::Final(error)) => return Ok(Err(error)),
@@ -407,6 +411,7 @@ pub(super) fn no_answer() -> RpcError {
 pub(super) fn refusal(answer: HttpAnswer) -> RpcError {
     match answer {
         HttpAnswer::Refused(status, body) => error_of(&body).unwrap_or_else(|| refused_with(status)),
+        HttpAnswer::Unauthorized(_) => unauthorized(),
         HttpAnswer::Unknown => broken("The server has forgotten the session"),
         HttpAnswer::Accepted => broken("The server took the request and gave no answer"),
         HttpAnswer::Json(_) | HttpAnswer::Stream(_) => no_answer(),

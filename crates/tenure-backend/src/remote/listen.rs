@@ -61,8 +61,9 @@ pub(super) async fn listen(remote: Arc<Remote>) {
             }
             // The server has no listen stream.
             Ok(HttpAnswer::Refused(status, _)) if !may_pass(status) => return,
+            Ok(HttpAnswer::Unauthorized(_)) if !remote.http.renews_credentials() => return,
             Ok(HttpAnswer::Accepted | HttpAnswer::Json(_)) => return,
-            Ok(HttpAnswer::Refused(..)) | Err(_) => pauses.after_failure(),
+            Ok(HttpAnswer::Refused(..) | HttpAnswer::Unauthorized(_)) | Err(_) => pauses.after_failure(),
         };
         tokio::time::sleep(pause).await;
     }

@@ -6,7 +6,8 @@
 //! 404: the link is then lost, and the runtime opens another one and repeats the refused requests. Notifications keep
 //! their order among the requests (`notifications`), the server's questions to the client are bounded (`crate::questions`),
 //! and the session at the server always ends with ours (`session_guard`). While a server is away, requests wait for it
-//! (`outage`). The client's own credentials are never passed on. Over HTTP+SSE the session at the server is one
+//! (`outage`). The client's own credentials are never passed on (`request_headers`); ours come from the configuration, or from
+//! an [`UpstreamCredentials`] (`credentials`). Over HTTP+SSE the session at the server is one
 //! stream, and lives as long as that stream (`http_sse`).
 //!
 //! All this is for servers with sessions. Requests without a session, of the modern era, are posted as they are
@@ -27,6 +28,8 @@ mod modern;
 
 mod http_client;
 mod outage;
+mod credentials;
+mod request_headers;
 
 mod events;
 mod sse;
@@ -38,6 +41,7 @@ use tenure_protocol::RpcError;
 use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
 
+pub use self::credentials::{CredentialHeaders, NoCredentials, OnBehalf, UpstreamCredentials};
 pub use self::modern::RemoteResponder;
 
 use crate::remote::detect::TransportDetector;
@@ -50,6 +54,8 @@ pub struct Upstream {
     pub url: String,
     /// Headers that go with every request, such as its own credentials.
     pub headers: Vec<(String, String)>,
+    /// Credentials that change, such as tokens.
+    pub credentials: Option<Arc<dyn UpstreamCredentials>>,
     /// How long it may take to connect.
     pub connect_timeout: Duration,
     /// The largest message that we take from it.
@@ -65,6 +71,7 @@ impl Upstream {
         Self {
             url: url.into(),
             headers: Vec::new(),
+            credentials: None,
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
             patience: Duration::from_secs(60),

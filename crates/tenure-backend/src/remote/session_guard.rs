@@ -8,6 +8,7 @@ use http::HeaderValue;
 use reqwest::Response;
 use tokio_util::sync::CancellationToken;
 
+use crate::remote::credentials::OnBehalf;
 use crate::remote::http_client::{HttpClient, SessionHeaders, broken, session_in};
 use crate::remote::outage::Fault;
 
@@ -25,7 +26,11 @@ pub(super) struct SessionGuard {
 impl SessionGuard {
     /// Posts `initialize`. Runs in a task of its own, so that a session is ended even if the caller gives up before the
     /// server has named it.
-    pub(super) async fn begin(http: &Arc<HttpClient>, initialize: Bytes) -> Result<(Response, Self), Fault> {
+    pub(super) async fn begin(
+        http: &Arc<HttpClient>,
+        whom: OnBehalf,
+        initialize: Bytes,
+    ) -> Result<(Response, Self), Fault> {
         let (waited_for, http) = (CancellationToken::new(), Arc::clone(http));
         let given_up = waited_for.clone();
         let _waiting = waited_for.drop_guard();
@@ -35,7 +40,7 @@ impl SessionGuard {
                 given_up.cancelled().await;
                 tokio::time::sleep(LATE).await;
             };
-            let mut session = SessionHeaders::default();
+            let mut session = SessionHeaders::of(whom);
             let response = tokio::select! {
                 biased;
                 response = http.send(&session, initialize) => response?,

@@ -59,7 +59,7 @@ pub enum Verdict {
 /// its `data.status` is the HTTP status, if there was one. An error for a limit of ours, or for our own shutdown, is
 /// no answer of the server.
 pub fn heard(transport: ServerTransport, error: &RpcError) -> (AnsweredOver, ServerAnswer<'_>) {
-    const BROKEN: [Reason; 2] = [Reason::BackendUnavailable, Reason::TimedOut];
+    const BROKEN: [Reason; 3] = [Reason::BackendUnavailable, Reason::BackendUnauthorized, Reason::TimedOut];
     const OURS: [Reason; 4] =
         [Reason::TooManyProcesses, Reason::Draining, Reason::Interrupted, Reason::Cancelled];
     let is = |reasons: &[Reason]| reasons.iter().any(|reason| error.is(*reason));

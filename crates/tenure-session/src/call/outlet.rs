@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use tenure_protocol::{Error, Method, RawJson, Reason, Request, RpcError};
 
 use super::{CallContext, Client, Origin};
+use crate::id::Principal;
 
 /// Sends a server's messages to a client.
 #[derive(Clone)]
@@ -112,6 +113,11 @@ impl Outlet {
                 }
             }
         }
+    }
+
+    /// The principal of the client; anonymous if the client is gone.
+    pub fn principal(&self) -> Principal {
+        self.client.upgrade().map_or(Principal::ANONYMOUS, |client| client.principal())
     }
 
     /// The client's name in logs.

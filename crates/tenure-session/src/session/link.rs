@@ -64,6 +64,8 @@ pub(super) fn not_started(error: RpcError) -> Error {
     // A reached limit is not a fault of the server, and the client may try again.
     let refused = if error.is(Reason::TooManyProcesses) {
         Error::new(Reason::TooManyProcesses, "As many servers run as may; try again later")
+    } else if error.is(Reason::BackendUnauthorized) {
+        Error::new(Reason::BackendUnauthorized, "The server behind the session does not accept this gateway")
     } else {
         Error::new(Reason::BackendUnavailable, "The server behind the session could not be started again")
     };

@@ -7,6 +7,7 @@
 //! the gateway out, to see what the client does by itself. `./dev conformance` runs all of it.
 
 mod client;
+mod credentials;
 mod scenarios;
 
 use anyhow::Context;
@@ -46,6 +47,9 @@ async fn main() -> anyhow::Result<()> {
     if is_modern && era == Era::Legacy {
         flags.push(flag("upstream.era", "modern"));
     }
+    // Holds a file until the gateway has read it.
+    let (of_gateway, _key_file) = credentials::settings(&scenario, &context)?;
+    flags.extend(of_gateway);
     let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
     tenure::logs::start(&config.log)?;
     let node = Node::start(&config).await?;

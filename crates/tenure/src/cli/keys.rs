@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use tenure_auth::UnixSeconds;
 use tenure_auth::keys::{ApiKeyFile, ApiKeyFileError, KeyInfo, NewKey};
+use tenure_auth::outgoing::ClientKey;
 use tenure_auth::scope::ScopeSet;
 use tenure_session::port::clock::Time;
 
@@ -38,6 +39,15 @@ pub(super) enum KeysCommand {
         tenure keys revoke ci          all keys of this name\n  \
         tenure keys revoke 3f9c01ab    the one with this id")]
     Revoke(RevokeKeyArgs),
+    /// Print the public half of the key that signs who is calling (`upstream.identity_key`), as a key set.
+    #[command(
+        after_help = "Servers behind verify `X-Tenure-Principal` with it: a JWT that names the caller and is good for a \
+        minute.\n\n\
+        Examples:\n  \
+        tenure keys identity identity.pem --new    make the key first\n  \
+        tenure keys identity identity.pem > jwks.json"
+    )]
+    Identity(IdentityKeyArgs),
 }
 
 #[derive(Args, Debug)]
@@ -74,6 +84,15 @@ pub(super) struct RevokeKeyArgs {
     file: KeyFileArgs,
 }
 
+#[derive(Args, Debug)]
+pub(super) struct IdentityKeyArgs {
+    /// The file of the key: PEM, PKCS#8.
+    file: PathBuf,
+    /// Make the file, with a new key of Ed25519. A file that is there is left alone.
+    #[arg(long)]
+    new: bool,
+}
+
 /// Which file.
 #[derive(Args, Debug)]
 struct KeyFileArgs {
@@ -103,7 +122,33 @@ pub(super) fn run(command: KeysCommand) -> Result<(), Failure> {
         KeysCommand::New(args) => new(args),
         KeysCommand::List(args) => list(&args),
         KeysCommand::Revoke(args) => revoke(&args),
+        KeysCommand::Identity(args) => identity(&args),
     }
+}
+
+fn identity(args: &IdentityKeyArgs) -> Result<(), Failure> {
+    if args.new {
+        use std::io::Write as _;
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let made = options.open(&args.file);
+        let written = made.and_then(|mut file| file.write_all(ClientKey::generate_pem().as_bytes()));
+        written.map_err(|error| {
+            let failure =
+                Failure::new(format!("cannot make the key file `{}`", args.file.display())).caused_by(error);
+            match args.file.exists() {
+                true => {
+                    failure.hint("there is a file of this name: leave `--new` out to print its public half")
+                }
+                false => failure,
+            }
+        })?;
+    }
+    let key = ClientKey::read(&args.file, None)
+        .map_err(|error| Failure::new("cannot use the key").caused_by(error).hint("`--new` makes one"))?;
+    say(&format!("{:#}\n", key.public_set()))
 }
 
 fn new(args: NewKeyArgs) -> Result<(), Failure> {

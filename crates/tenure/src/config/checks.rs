@@ -8,6 +8,7 @@ use super::auth::AuthMode;
 use super::error::{Problem, Warning};
 use super::layers::Layered;
 use super::sources::ValueOrigin;
+use super::upstream_auth::{child_problems, unused_setting, upstream_problems};
 use super::value::units::{write_duration, write_size};
 
 /// Values that contradict each other.
@@ -47,6 +48,29 @@ pub(super) fn problems(layered: &Layered) -> Vec<Problem> {
         });
     }
     problems.extend(auth_problems(layered));
+    let has_issuers = !config.auth.issuers.is_empty() && config.auth.mode != AuthMode::None;
+    let one = config.upstream.url.as_ref().map(|_| (None, upstream_problems(&config.upstream, has_issuers)));
+    let program = (!config.child.command.is_empty()).then(|| (None, child_problems(&config.child)));
+    let several = layered.backends.iter().map(|backend| &backend.behind).map(|behind| {
+        let found = match &behind.upstream.url {
+            Some(_) => upstream_problems(&behind.upstream, has_issuers),
+            None => child_problems(&behind.child),
+        };
+        (Some(&behind.name), found)
+    });
+    for (name, found) in one.into_iter().chain(program).chain(several) {
+        let named = |what: String| match name {
+            // In a table, keys have no section.
+            Some(name) => {
+                let what = what.replace("`upstream.", "`").replace("`child.", "`");
+                format!("backend `{name}`: {what}")
+            }
+            None => what,
+        };
+        problems.extend(
+            found.into_iter().map(|(what, hint)| Problem { what: named(what), hint: Some(hint.to_owned()) }),
+        );
+    }
     problems
 }
 
@@ -127,6 +151,15 @@ pub(super) fn warnings(layered: &Layered) -> Vec<Warning> {
             write_size(limits.max_event_bytes),
             write_size(limits.max_session_event_bytes),
         ));
+    }
+    let behind = layered.backends.iter().map(|backend| &backend.behind.upstream);
+    for upstream in behind.chain([&config.upstream]).filter(|upstream| upstream.url.is_some()) {
+        if let Some(key) = unused_setting(upstream) {
+            warnings.push(format!(
+                "`{key}` is set, and has no effect while `upstream.auth` is \"none\"; \
+                 set that to \"client_credentials\" or \"token_exchange\""
+            ));
+        }
     }
     warnings.into_iter().map(Warning::new).collect()
 }

@@ -20,6 +20,7 @@ use super::error::{ConfigError, Warning};
 use super::layers::Layered;
 use super::profile::Profile;
 use super::sources::Sources;
+use super::upstream_auth::UpstreamAuthConfig;
 use super::{checks, show};
 
 /// The whole configuration of `tenure serve`.
@@ -168,6 +169,8 @@ pub struct ChildConfig {
     pub folder: Option<PathBuf>,
     /// Whether all sessions share one process.
     pub share: bool,
+    /// Whether a process is told whose session it serves.
+    pub identity: bool,
     /// How many processes are started before they are needed.
     pub warm: usize,
     /// The most processes at once.
@@ -201,6 +204,7 @@ impl Default for ChildConfig {
             inherit: Inherited::All,
             folder: None,
             share: false,
+            identity: false,
             warm: 1,
             max: 256,
             grace: Duration::from_secs(2),
@@ -219,6 +223,8 @@ pub struct UpstreamConfig {
     pub url: Option<String>,
     /// Headers that go with every request, as `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`.
     pub headers: Vec<String>,
+    /// How the gateway proves who it is.
+    pub auth: UpstreamAuthConfig,
     /// How long a connection may take.
     pub connect_timeout: Duration,
     /// The largest message from it.
@@ -266,6 +272,7 @@ impl Default for UpstreamConfig {
         Self {
             url: None,
             headers: Vec::new(),
+            auth: UpstreamAuthConfig::default(),
             connect_timeout: Duration::from_secs(5),
             max_message_bytes: 16 << 20,
             // The same time that a program has to start.
@@ -350,7 +357,8 @@ impl Config {
         let several = self.backends.iter().map(|behind| (&behind.child, &behind.upstream));
         let values = one.into_iter().chain(several).flat_map(|(child, upstream)| {
             let set = child.env.iter().filter_map(|pair| Some(pair.split_once('=')?.1));
-            set.chain(upstream.headers.iter().filter_map(|header| Some(header.split_once(':')?.1)))
+            let headers = upstream.headers.iter().filter_map(|header| Some(header.split_once(':')?.1));
+            set.chain(headers).chain(upstream.auth.client_secret.as_deref())
         });
         let of_issuers = self.auth.issuers.iter().filter_map(|issuer| issuer.client_secret.as_deref());
         values.chain(of_issuers).filter_map(named).collect()

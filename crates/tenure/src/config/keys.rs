@@ -13,11 +13,13 @@ use super::auth::AuthMode;
 use super::compat::Compat;
 use super::effective::{Config, DataOffer, LogFormat, Speaks, WriteDurability};
 use super::profile::Profile;
+use super::upstream_auth::UpstreamAuthMode;
 use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::value::measure::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
 use super::value::place::{
     Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words,
 };
+use super::value::web::{PlainText, Secret, WebUrl};
 use super::value::{Optional, SettingValue, ValueForm, ValueRefusal};
 
 /// Something that can be configured.
@@ -261,6 +263,9 @@ keys! {
     /// Which revisions it speaks: `legacy` those with sessions, `modern` 2026-07-28 and later, `auto` to find out. A
     /// client of the other kind is served all the same.
     "child.era": OneOf<Speaks> => config.child.era;
+    /// Whether the process of a session is told whose it is, by `TENURE_PRINCIPAL` and `TENURE_CLIENT` in its environment. None is
+    /// started ahead then, and the server is taken for one with sessions.
+    "child.identity": YesNo => config.child.identity;
     /// How many are started ahead, so that a session need not wait for one to come up.
     "child.warm": WholeNumber<0> => config.child.warm;
     /// How many there may be at once, those that are leaving or were started ahead included. Beyond that `initialize`
@@ -281,6 +286,32 @@ keys! {
     /// Headers that go with every request to it, each as `Name: value`. A value may be `env:VARIABLE` or `file:PATH`,
     /// so that a secret need not stand here.
     "upstream.headers": Headers => config.upstream.headers;
+    /// How this gateway gets tokens for it: `none`; `client_credentials`, one for all callers; or `token_exchange` (RFC 8693), one
+    /// for each caller in exchange for its own. `docs/gateway.md` has examples.
+    "upstream.auth": OneOf<UpstreamAuthMode> => config.upstream.auth.mode;
+    /// The URL at which tokens are requested.
+    "upstream.token_url": Optional<WebUrl> => config.upstream.auth.token_url;
+    /// The authorization server. Without `upstream.token_url`, its metadata say where tokens are requested. With neither, it is the one
+    /// that the server behind names, which `token_exchange` does not allow.
+    "upstream.issuer": Optional<WebUrl> => config.upstream.auth.issuer;
+    /// The name of this gateway at the authorization server.
+    "upstream.client_id": Optional<PlainText> => config.upstream.auth.client_id;
+    /// Its secret there, as `env:VARIABLE` or `file:PATH`.
+    "upstream.client_secret": Optional<Secret> => config.upstream.auth.client_secret;
+    /// A file with its private key, in place of a secret (`private_key_jwt`): PEM, PKCS#8, of Ed25519, P-256, P-384 or RSA.
+    "upstream.client_key": Optional<File> => config.upstream.auth.client_key;
+    /// What the authorization server calls that key. Without it, its thumbprint (RFC 7638).
+    "upstream.client_key_id": Optional<PlainText> => config.upstream.auth.client_key_id;
+    /// The scope to ask for.
+    "upstream.scope": Optional<PlainText> => config.upstream.auth.scope;
+    /// What the tokens are for. Without it, what the server behind says of itself, or its URL.
+    "upstream.resource": Optional<PlainText> => config.upstream.auth.resource;
+    /// The audience to ask for in a token exchange, beside the resource.
+    "upstream.audience": Optional<PlainText> => config.upstream.auth.audience;
+    /// A file with a key of Ed25519. With one, each request for a caller with a name has the header `X-Tenure-Principal`: a JWT that
+    /// names the caller, is for this server, and is good for a minute. `tenure keys identity` makes the key and prints its public
+    /// half.
+    "upstream.identity_key": Optional<File> => config.upstream.auth.identity_key;
     /// How long a connection to it may take.
     "upstream.connect_timeout": Span => config.upstream.connect_timeout;
     /// The largest message from it.

@@ -6,7 +6,7 @@
 //! the environment: texts come in as [`Sources`].
 //!
 //! Read in this order: `effective` (the result), `keys` and `value` (which values may be written), `sources`,
-//! `backends` and `auth` (where they are written), `layers` (which one wins), `checks` (which values must fit together).
+//! `backends`, `auth` and `upstream_auth` (where they are written), `layers` (which one wins), `checks` (which values must fit together).
 
 mod effective;
 mod keys;
@@ -14,6 +14,7 @@ mod value;
 mod sources;
 mod backends;
 mod auth;
+mod upstream_auth;
 mod layers;
 mod profile;
 mod compat;
@@ -37,4 +38,5 @@ pub use effective::{
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;
 pub use sources::Sources;
+pub use upstream_auth::{UpstreamAuthConfig, UpstreamAuthMode};
 pub(crate) use value::units::{parse_duration, write_duration};

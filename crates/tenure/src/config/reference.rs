@@ -76,6 +76,9 @@ const CHECKS: &str = "
 - `tls.cert` and `tls.key` are set together or not at all; `tls.client_ca` needs them.
 - A server that listens beyond loopback needs credentials: `auth.keys_file`, `auth.certificates` or an `[[issuer]]`, or `auth = \"none\"`.
 - An `[[issuer]]` needs `auth.public_url`, unless the server listens on a fixed port of loopback. `auth.certificates` needs `tls.client_ca`.
+- `upstream.auth` needs `upstream.client_id`; \"client_credentials\" needs `upstream.client_secret` or `upstream.client_key`, and
+  \"token_exchange\" an `[[issuer]]` and `upstream.token_url` or `upstream.issuer`.
+- `child.identity` and `child.share` exclude each other.
 - `child.command`, `upstream.url` and `[[backend]]` exclude each other. Names and prefixes of backends differ.
 - `timeouts.request` is not longer than `timeouts.max_request`.
 
@@ -196,6 +199,16 @@ fn example_of(key: &ConfigKey) -> &'static str {
         "auth.public_url" => "\"https://mcp.example.com\"",
         "auth.keys_file" => "\"/etc/tenure/keys.toml\"",
         "upstream.url" => "\"https://mcp.example.com/mcp\"",
+        "upstream.token_url" => "\"https://id.example.com/token\"",
+        "upstream.issuer" => "\"https://id.example.com\"",
+        "upstream.client_id" => "\"gateway\"",
+        "upstream.client_secret" => "\"env:UPSTREAM_SECRET\"",
+        "upstream.client_key" => "\"/etc/tenure/client.pem\"",
+        "upstream.client_key_id" => "\"key-1\"",
+        "upstream.scope" => "\"tools:use\"",
+        "upstream.resource" => "\"https://mcp.example.com/mcp\"",
+        "upstream.audience" => "\"mcp-behind\"",
+        "upstream.identity_key" => "\"/etc/tenure/identity.pem\"",
         "http.max_connections_per_peer" => "5000",
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",

@@ -111,7 +111,7 @@ pub(super) fn file(path: &Path, text: &str) -> Result<FileSettings, Problem> {
         let what = format!("{path}:{line}: not valid TOML: {}", error.message());
         Problem { what, hint: None }
     })?;
-    let mut walk = Walk { path: &path, text, found: FileSettings::default() };
+    let mut walk = Walk { path: &path, text, found: FileSettings::default(), is_in_table: false };
     walk.table(table.get_ref(), "");
     sort(&mut walk.found.entries);
     Ok(walk.found)
@@ -128,6 +128,8 @@ struct Walk<'a> {
     path: &'a str,
     text: &'a str,
     found: FileSettings,
+    /// Within a table of an array, whose keys are its own.
+    is_in_table: bool,
 }
 
 impl Walk<'_> {
@@ -157,7 +159,7 @@ impl Walk<'_> {
                 continue;
             }
             // `auth = "none"` is short for the one key of the section that excludes all others.
-            let name = if name == "auth" { "auth.mode".to_owned() } else { name };
+            let name = if name == "auth" && !self.is_in_table { "auth.mode".to_owned() } else { name };
             let origin = ValueOrigin::File { path: self.path.to_owned(), line };
             let (raw, found) = (raw(value.get_ref()), self.written(value));
             self.found.entries.push(SettingEntry { name, raw, found, origin });
@@ -174,7 +176,9 @@ impl Walk<'_> {
         let mut found = Vec::new();
         for (start, table) in tables.collect::<Option<Vec<_>>>()? {
             let before = std::mem::take(&mut self.found.entries);
+            self.is_in_table = true;
             self.table(table, "");
+            self.is_in_table = false;
             let mut entries = std::mem::replace(&mut self.found.entries, before);
             sort(&mut entries);
             let origin = ValueOrigin::File { path: self.path.to_owned(), line: line_at(self.text, start) };
@@ -208,7 +212,7 @@ fn raw(value: &DeValue<'_>) -> SettingValue {
 
 /// Variables for flags of commands, which are not settings: the configuration file, and the jar of client commands. A
 /// server that such a command starts inherits the latter.
-const COMMANDS: [&str; 2] = ["TENURE_CONFIG", "TENURE_JAR"];
+const COMMANDS: [&str; 4] = ["TENURE_CONFIG", "TENURE_JAR", "TENURE_PRINCIPAL", "TENURE_CLIENT"];
 
 /// The entries of the environment. An empty variable counts as not set.
 pub(super) fn environment(variables: &[(String, String)]) -> Vec<SettingEntry> {

@@ -106,6 +106,7 @@ fn no_sources_show_the_defaults() {
         # folder is not set
         share = false                            # default
         era = "auto"                             # default
+        identity = false                         # default
         warm = 1                                 # default
         max = 256                                # default
         grace = "2s"                             # default
@@ -116,6 +117,17 @@ fn no_sources_show_the_defaults() {
         [upstream]
         # url is not set
         headers = []                             # default
+        auth = "none"                            # default
+        # token_url is not set
+        # issuer is not set
+        # client_id is not set
+        # client_secret is not set
+        # client_key is not set
+        # client_key_id is not set
+        # scope is not set
+        # resource is not set
+        # audience is not set
+        # identity_key is not set
         connect_timeout = "5s"                   # default
         max_message = "16MiB"                    # default
         patience = "1m"                          # default
@@ -268,6 +280,16 @@ fn the_later_layer_wins_and_show_says_which() {
 
         [upstream]
         # url is not set
+        # token_url is not set
+        # issuer is not set
+        # client_id is not set
+        # client_secret is not set
+        # client_key is not set
+        # client_key_id is not set
+        # scope is not set
+        # resource is not set
+        # audience is not set
+        # identity_key is not set
 
         [clients]
         # max_share is not set
@@ -473,6 +495,16 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "state_key_file",
         "url",
         "name",
+        "token_url",
+        "issuer",
+        "client_id",
+        "client_secret",
+        "client_key",
+        "client_key_id",
+        "scope",
+        "resource",
+        "audience",
+        "identity_key",
     ];
     without_examples.retain(|line| !examples.iter().any(|key| line.starts_with(&format!("{key} = "))));
     assert_eq!(without_examples, values(&defaults));

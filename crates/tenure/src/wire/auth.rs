@@ -9,6 +9,7 @@ use std::time::Duration;
 use tenure_auth::issuer::{IntrospectionSettings, IssuerSettings, KeySource};
 use tenure_auth::jws::Algorithm;
 use tenure_auth::keys::ApiKeyFile;
+use tenure_auth::outgoing::SubjectTokens;
 use tenure_auth::scope::{ScopeRules, ScopeSet};
 use tenure_auth::{AuthSettings, Authenticator, ProtectedResource, UnixSeconds};
 use tenure_layers::merge::ToolPrefixes;
@@ -23,7 +24,7 @@ use tenure_transport::http::{AllowedHosts, EndpointAuth, StreamExpiry, ToolOwner
 use tokio_util::sync::CancellationToken;
 
 use super::backends::secret;
-use crate::config::{AuthMode, Config, IssuerConfig};
+use crate::config::{AuthMode, Config, IssuerConfig, UpstreamAuthMode};
 use crate::failure::Failure;
 
 /// How often issuers and the file of keys are looked at.
@@ -33,6 +34,8 @@ const REFRESH: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Auth {
     pub(crate) authenticator: Authenticator,
+    /// The tokens of callers, if a server behind exchanges them.
+    pub(super) subjects: Option<SubjectTokens>,
     rules: Arc<ScopeRules>,
     /// The URL of this server, if tokens are issued for it.
     public_url: Option<String>,
@@ -61,7 +64,9 @@ impl Auth {
             keys: auth.keys_file.as_ref().map(ApiKeyFile::at),
             certificates: auth.certificates,
             dpop: auth.dpop,
+            subjects: exchanges_tokens(config).then(SubjectTokens::default),
         };
+        let subjects = settings.subjects.clone();
         let authenticator = Authenticator::with_system_trust(settings).map_err(|error| {
             Failure::new("cannot set up authentication")
                 .caused_by(error)
@@ -76,7 +81,7 @@ impl Auth {
         let several = config.backends.iter().map(|behind| (behind.prefix.clone(), behind.name.clone()));
         let prefixes = (!config.backends.is_empty()).then(|| Arc::new(ToolPrefixes::new(several)));
         let (rules, stream_grace) = (Arc::new(rules(config)?), auth.stream_grace);
-        Ok(Some(Self { authenticator, rules, public_url, stream_grace, prefixes }))
+        Ok(Some(Self { authenticator, subjects, rules, public_url, stream_grace, prefixes }))
     }
 
     /// The authentication of the endpoint `/mcp`, or of `/mcp/NAME`.
@@ -230,6 +235,13 @@ fn rules(config: &Config) -> Result<ScopeRules, Failure> {
             })
         }
     }
+}
+
+/// Whether a server behind gets tokens in exchange for those of callers.
+fn exchanges_tokens(config: &Config) -> bool {
+    let several = config.backends.iter().map(|behind| &behind.upstream);
+    let mut all = std::iter::once(&config.upstream).chain(several);
+    all.any(|upstream| upstream.url.is_some() && upstream.auth.mode == UpstreamAuthMode::TokenExchange)
 }
 
 fn issuer(config: &IssuerConfig) -> Result<IssuerSettings, Failure> {

@@ -24,6 +24,7 @@ use tenure_session::port::clock::SystemClock;
 use tenure_session::supervise::Loops;
 
 use super::auth::Auth;
+use super::upstream_credentials;
 use crate::config::{Behind, ChildConfig, Config, Inherited, Speaks, UpstreamConfig};
 use crate::failure::Failure;
 use crate::servers;
@@ -73,7 +74,8 @@ pub(crate) enum Program {
 pub(crate) fn served(config: &Config, auth: Option<&Auth>, program: Program) -> Result<Served, Failure> {
     let (warden, loops) = (Wardens { of_all: Once::default(), program }, Loops::default());
     if let Some(url) = &config.upstream.url {
-        return Ok(Served::one(upstream(url, &config.upstream, config, &loops)?, config, loops));
+        let behind = upstream(url, &config.upstream, auth, config, &loops)?;
+        return Ok(Served::one(behind, config, loops));
     }
     if !config.child.command.is_empty() {
         return Ok(Served::one(child(&config.child, None, &warden, config, &loops)?, config, loops));
@@ -90,7 +92,7 @@ fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops)
     let (mut members, mut named) = (Vec::new(), Vec::new());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere, config, &loops),
+            Some(url) => upstream(url, elsewhere, auth, config, &loops),
             None => child(program, Some(name), warden, config, &loops),
         };
         let backend =
@@ -135,7 +137,9 @@ fn child(
     command.limits.first_files = whole.descriptors.of_child;
     let legacy = ChildBackend::new(command, wardens.warden()?);
     let modern = legacy.modern();
-    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), ServerTransport::Pipes, config.era, whole, loops))
+    // Without sessions there is one process for all callers, which cannot be told whose it is.
+    let era = if config.identity { Speaks::Legacy } else { config.era };
+    Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), ServerTransport::Pipes, era, whole, loops))
 }
 
 /// The process that ends the children if this one is killed. One for all children, started with the first.
@@ -204,6 +208,7 @@ fn of_either_era(
 fn upstream(
     url: &str,
     config: &UpstreamConfig,
+    auth: Option<&Auth>,
     whole: &Config,
     loops: &Loops,
 ) -> Result<Arc<dyn Backend>, Failure> {
@@ -215,8 +220,10 @@ fn upstream(
             secret(value.trim(), &whose, "write `Name: value`, `Name: env:VARIABLE` or `Name: file:PATH`")?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
+    let subjects = auth.and_then(|auth| auth.subjects.clone());
     let upstream = remote::Upstream {
         headers,
+        credentials: upstream_credentials::credentials(url, config, whole, subjects)?,
         connect_timeout: config.connect_timeout,
         max_message_bytes: config.max_message_bytes,
         patience: config.patience.min(start_timeout(whole)),
@@ -261,7 +268,7 @@ pub(super) fn look_for_servers(config: &Config) -> Result<(), Failure> {
     let several = config.backends.iter().map(|behind| (Some(&behind.name), &behind.child, &behind.upstream));
     for (name, program, elsewhere) in one.into_iter().chain(several) {
         let found = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere, config, &Loops::default()).map(drop),
+            Some(url) => upstream(url, elsewhere, None, config, &Loops::default()).map(drop),
             None if program.command.is_empty() => Ok(()),
             None => found_command(program, config).map(drop),
         };
@@ -293,6 +300,7 @@ fn child_command(child: &ChildConfig, whole: &Config) -> Result<ChildCommand, Fa
         },
         folder: child.folder.clone(),
         is_shared: child.share,
+        tells_principal: child.identity,
         limits: ChildLimits {
             warm: child.warm,
             max: child.max,

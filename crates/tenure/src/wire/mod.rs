@@ -5,6 +5,7 @@
 
 mod node;
 mod backends;
+mod upstream_credentials;
 mod auth;
 mod store;
 

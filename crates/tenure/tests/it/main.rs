@@ -40,4 +40,5 @@ mod support;
 mod tasks;
 mod tidy;
 mod upstream;
+mod upstream_auth;
 mod use_cases;

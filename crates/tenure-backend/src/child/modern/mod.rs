@@ -208,7 +208,7 @@ impl CallerChild {
             if let Some(before) = &self.before {
                 before.end().await;
             }
-            let TakenChild { process, .. } = starter.process(&self.label, WantedChild::Any).await?;
+            let TakenChild { process, .. } = starter.process(&self.label, WantedChild::Any, &[]).await?;
             let (server, life) = ModernChild::start(process, &starter.command.limits, &self.label);
             starter.restarts.came_up(self.label.clone(), life);
             Ok(server)

@@ -164,7 +164,7 @@ async fn start(
     let (starter, mut wanted) = (&inner.starter, WantedChild::Any);
     let limits = &starter.command.limits;
     loop {
-        let taken = given_up.run_until_cancelled(starter.process(LABEL, wanted)).await?;
+        let taken = given_up.run_until_cancelled(starter.process(LABEL, wanted, &[])).await?;
         let TakenChild { process, is_spare } = match taken {
             Ok(taken) => taken,
             Err(error) => return Some(Err(error)),

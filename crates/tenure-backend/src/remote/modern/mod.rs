@@ -40,6 +40,7 @@ use tenure_session::port::BoxFuture;
 use self::tools::ToolHeaders;
 use super::Upstream;
 use super::outage::{Away, Reached, Waits};
+use crate::remote::credentials::OnBehalf;
 use crate::remote::http_client::HttpClient;
 
 /// How many pages of tools are listed to find one tool.
@@ -142,7 +143,8 @@ impl ModernRemote {
                 Ok(headers) => headers,
                 Err(error) => return not_asked(error),
             };
-            let away = match self.post(request, headers, Some(context)).await {
+            let whom = OnBehalf::caller(context.caller());
+            let away = match self.post(request, headers, &whom, Some(context)).await {
                 Ok(attempt) => return attempt,
                 Err(away) => away,
             };
@@ -229,7 +231,7 @@ impl ModernRemote {
                     return false;
                 };
                 // No context: notifications here do not belong to the client's request.
-                match self.post(&request, headers, None).await {
+                match self.post(&request, headers, &OnBehalf::caller(context.caller()), None).await {
                     Ok(ProbeAttempt { answer: ProbeAnswer::Said(Ok(page)), .. }) => break page,
                     Ok(_) => return false,
                     Err(away) => match waits.pause(&away) {

@@ -12,6 +12,7 @@ use super::super::link::{no_answer, refusal};
 use super::super::outage::{Away, Fault};
 use super::ModernRemote;
 use crate::pending::too_long;
+use crate::remote::credentials::OnBehalf;
 use crate::remote::http_client::{HttpAnswer, error_of};
 
 impl ModernRemote {
@@ -23,10 +24,11 @@ impl ModernRemote {
         &self,
         request: &Request,
         headers: HeaderMap,
+        whom: &OnBehalf,
         context: Option<&CallContext>,
     ) -> Result<ProbeAttempt, Away> {
         let body = message::write_request(&request.id, &request.method, request.params.as_ref());
-        let came = match self.http.post_alone(headers, body).await {
+        let came = match self.http.post_alone(whom, headers, body).await {
             Ok(came) => came,
             Err(Fault::Away(away)) => return Err(away),
             Err(Fault::Final(error)) => return Ok(nothing(None, error)),
@@ -45,6 +47,9 @@ impl ModernRemote {
                 Some(error) => said(status.as_u16(), Err(error)),
                 None => nothing(Some(status.as_u16()), refusal(HttpAnswer::Refused(status, body))),
             },
+            HttpAnswer::Unauthorized(status) => {
+                nothing(Some(status.as_u16()), refusal(HttpAnswer::Unauthorized(status)))
+            }
             came @ (HttpAnswer::Accepted | HttpAnswer::Unknown) => nothing(Some(202), refusal(came)),
         })
     }

@@ -139,5 +139,6 @@ async fn a_refusal_of_initialize_keeps_what_the_server_said() {
     let server = Raw::start(|_, _| raw::whole("403 Forbidden", "text/plain", "")).await;
     let refused = opened(&server.url).await.unwrap_err();
     let refused: serde_json::Value = refused.raw().read().unwrap();
-    assert_eq!((&refused["code"], &refused["data"]["status"]), (&json!(-31011), &json!(403)));
+    let reason = &refused["data"]["reason"];
+    assert_eq!((&refused["code"], reason), (&json!(-31011), &json!("backend_unauthorized")));
 }

@@ -1,6 +1,6 @@
 //! The pool of sessions that exchanges use towards servers.
 //!
-//! A session belongs to an endpoint, a principal and a set of client capabilities, and is leased to one request at a
+//! A session belongs to an endpoint, a principal through a client, and a set of client capabilities, and is leased to one request at a
 //! time. The pool leases the most recently used session first, so that the others go idle and are closed. The number of
 //! sessions is limited: every lease holds a permit, and at the limit the pool closes the session that has been idle
 //! longest before it opens a new one. A session whose request was not answered is not used again, since its server may still send
@@ -77,14 +77,19 @@ impl Default for PoolLimits {
 pub(super) struct PoolKey {
     pub(super) route: Route,
     pub(super) principal: Principal,
+    /// Two principals are equal whatever their clients are, and a server may tell sessions of clients apart, by the tokens
+    /// that they are opened with.
+    pub(super) client: Option<Box<str>>,
     pub(super) relayed: Relayed,
 }
 
 impl PoolKey {
     pub(super) fn of(context: &CallContext) -> Self {
+        let principal = &context.caller().principal;
         Self {
             route: context.route().clone(),
-            principal: context.caller().principal.clone(),
+            principal: principal.clone(),
+            client: principal.client().map(Into::into),
             relayed: Relayed::of_exchange(&context.capabilities()),
         }
     }

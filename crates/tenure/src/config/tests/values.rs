@@ -309,10 +309,10 @@ fn lists_that_cannot_be_read() {
 
 #[test]
 fn the_secrets_of_an_endpoint_are_not_shown() {
-    for url in ["https://user:secret@host:1/mcp?key=secret", "https://host/a@b#secret", "http://secret@host"]
+    for url in ["https://user:geheim@host:1/mcp?key=geheim", "https://host/a@b#geheim", "http://geheim@host"]
     {
         let shown = super::Config::show(&super::flags(&[("upstream.url", url)])).unwrap();
-        assert!(shown.contains("host") && !shown.contains("secret"), "{shown}");
+        assert!(shown.contains("host") && !shown.contains("geheim"), "{shown}");
     }
 }
 

@@ -12,6 +12,7 @@ use crate::config::compat::Compat;
 use crate::config::effective::{DataOffer, Inherited, LogFormat, Speaks, WriteDurability};
 use crate::config::lookup::similar;
 use crate::config::profile::Profile;
+use crate::config::upstream_auth::UpstreamAuthMode;
 
 /// Whether requests wait for `notifications/initialized`.
 pub(in crate::config) struct Strict;
@@ -87,6 +88,7 @@ choices! {
     WriteDurability: "os" => Os, "disk" => Disk;
     Eras: "both" => Both, "legacy" => Legacy, "modern" => Modern;
     Speaks: "auto" => Auto, "legacy" => Legacy, "modern" => Modern;
+    UpstreamAuthMode: "none" => None, "client_credentials" => ClientCredentials, "token_exchange" => TokenExchange;
     Reuse: "principal" => Principal, "request" => Request;
     DataOffer: "auto" => Auto, "always" => Always, "never" => Never;
 }

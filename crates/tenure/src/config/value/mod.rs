@@ -7,6 +7,7 @@ pub(super) mod choice;
 pub(super) mod measure;
 pub(super) mod place;
 pub(super) mod units;
+pub(super) mod web;
 
 /// A value as it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]

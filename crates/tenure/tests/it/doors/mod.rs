@@ -9,4 +9,4 @@ mod rpc;
 mod socket;
 mod sse;
 mod stopping;
-mod support;
+pub(crate) mod support;

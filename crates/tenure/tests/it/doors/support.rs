@@ -17,7 +17,7 @@ use crate::support::session::{initialize_params, notification, request};
 use crate::support::wait::within;
 
 /// Every door open.
-pub(super) const ALL: &[(&str, &str)] = &[
+pub(crate) const ALL: &[(&str, &str)] = &[
     ("doors.sse", "true"),
     ("doors.rpc", "true"),
     ("doors.post_sse", "true"),
@@ -26,25 +26,25 @@ pub(super) const ALL: &[(&str, &str)] = &[
 ];
 
 /// Every door open, and these settings.
-pub(super) fn all_and(settings: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
+pub(crate) fn all_and(settings: &[(&'static str, &'static str)]) -> Vec<(&'static str, &'static str)> {
     ALL.iter().chain(settings).copied().collect()
 }
 
 /// A client of revision 2024-11-05: a stream, and where to post.
-pub(super) struct OldClient {
-    pub(super) server: SocketAddr,
-    pub(super) events: Events,
-    pub(super) post: String,
+pub(crate) struct OldClient {
+    pub(crate) server: SocketAddr,
+    pub(crate) events: Events,
+    pub(crate) post: String,
 }
 
 impl OldClient {
     /// Opens the stream and nothing more.
-    pub(super) async fn open(server: SocketAddr) -> Self {
+    pub(crate) async fn open(server: SocketAddr) -> Self {
         Self::over(get_sse(), server).await
     }
 
     /// Comes back as an `EventSource` does.
-    pub(super) async fn back(server: SocketAddr, last_event_id: &str) -> Self {
+    pub(crate) async fn back(server: SocketAddr, last_event_id: &str) -> Self {
         Self::over(get_sse().header("Last-Event-ID", last_event_id), server).await
     }
 
@@ -56,65 +56,65 @@ impl OldClient {
     }
 
     /// Opens a session.
-    pub(super) async fn start(server: SocketAddr) -> Self {
+    pub(crate) async fn start(server: SocketAddr) -> Self {
         let mut client = Self::open(server).await;
         client.initialize("2024-11-05").await;
         client
     }
 
-    pub(super) async fn initialize(&mut self, revision: &str) {
+    pub(crate) async fn initialize(&mut self, revision: &str) {
         self.send(&request(0, "initialize", &initialize_params(revision))).await;
         let (_, answer) = self.events.message().await.expect("an answer");
         assert_eq!(answer["result"]["protocolVersion"], revision, "{answer}");
         self.send(&notification("notifications/initialized")).await;
     }
 
-    pub(super) fn ask(&self, body: &str) -> Ask {
+    pub(crate) fn ask(&self, body: &str) -> Ask {
         Ask::post_to(&self.post, body).without("Accept")
     }
 
     /// Posts a message, which must be taken.
-    pub(super) async fn send(&self, message: &Value) {
+    pub(crate) async fn send(&self, message: &Value) {
         let response = self.ask(&message.to_string()).send(self.server).await;
         assert_eq!((response.status(), response.body.len()), (202, 0), "{response:?}");
     }
 
-    pub(super) async fn call(&self, id: u64, tool: &str, arguments: &Value) {
+    pub(crate) async fn call(&self, id: u64, tool: &str, arguments: &Value) {
         self.send(&tool_call(id, tool, arguments)).await;
     }
 
     /// The next message.
-    pub(super) async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         self.events.message().await.expect("a message").1
     }
 
-    pub(super) async fn heard(&mut self) -> String {
+    pub(crate) async fn heard(&mut self) -> String {
         gist(&self.next().await)
     }
 }
 
-pub(super) fn get_sse() -> Ask {
+pub(crate) fn get_sse() -> Ask {
     Ask::new("GET", "/sse").header("Accept", "text/event-stream")
 }
 
-pub(super) fn tool_call(id: u64, tool: &str, arguments: &Value) -> Value {
+pub(crate) fn tool_call(id: u64, tool: &str, arguments: &Value) -> Value {
     let meta = json!({ "progressToken": format!("p{id}") });
     request(id, "tools/call", &json!({ "name": tool, "arguments": arguments, "_meta": meta }))
 }
 
-pub(super) fn answer(id: &Value, result: &Value) -> Value {
+pub(crate) fn answer(id: &Value, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 
 /// A client with a WebSocket.
-pub(super) struct Socket {
-    pub(super) frames: WebSocketStream<TcpStream>,
+pub(crate) struct Socket {
+    pub(crate) frames: WebSocketStream<TcpStream>,
     /// The name of the session, as the handshake tells it.
-    pub(super) id: String,
+    pub(crate) id: String,
 }
 
 /// A handshake with these headers beside the usual ones.
-pub(super) async fn shake(
+pub(crate) async fn shake(
     server: SocketAddr,
     headers: &[(&'static str, &str)],
 ) -> Result<(WebSocketStream<TcpStream>, Shake), Error> {
@@ -128,14 +128,14 @@ pub(super) async fn shake(
 
 impl Socket {
     /// Opens the socket and nothing more.
-    pub(super) async fn open(server: SocketAddr, headers: &[(&'static str, &str)]) -> Self {
+    pub(crate) async fn open(server: SocketAddr, headers: &[(&'static str, &str)]) -> Self {
         let (frames, response) = shake(server, headers).await.expect("a socket");
         let id = response.headers()["mcp-session-id"].to_str().expect("text").to_owned();
         Self { frames, id }
     }
 
     /// Opens a session.
-    pub(super) async fn start(server: SocketAddr) -> Self {
+    pub(crate) async fn start(server: SocketAddr) -> Self {
         let mut socket = Self::open(server, &[("sec-websocket-protocol", "mcp")]).await;
         socket.send(&request(0, "initialize", &initialize_params("2025-11-25"))).await;
         assert_eq!(socket.heard().await, "result 0");
@@ -144,20 +144,20 @@ impl Socket {
     }
 
     /// Comes back to a session.
-    pub(super) async fn back(server: SocketAddr, id: &str) -> Self {
+    pub(crate) async fn back(server: SocketAddr, id: &str) -> Self {
         Self::open(server, &[("mcp-session-id", id)]).await
     }
 
-    pub(super) async fn send(&mut self, message: &Value) {
+    pub(crate) async fn send(&mut self, message: &Value) {
         self.send_frame(Message::text(message.to_string())).await;
     }
 
-    pub(super) async fn send_frame(&mut self, frame: Message) {
+    pub(crate) async fn send_frame(&mut self, frame: Message) {
         within("a frame is sent", self.frames.send(frame)).await.expect("sent");
     }
 
     /// The next message.
-    pub(super) async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         loop {
             match within("a frame", self.frames.next()).await.expect("the socket is open").expect("a frame") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
@@ -167,12 +167,12 @@ impl Socket {
         }
     }
 
-    pub(super) async fn heard(&mut self) -> String {
+    pub(crate) async fn heard(&mut self) -> String {
         gist(&self.next().await)
     }
 
     /// Passes over everything up to the end; how the server closed the socket, if it did.
-    pub(super) async fn closed(&mut self) -> Option<CloseFrame> {
+    pub(crate) async fn closed(&mut self) -> Option<CloseFrame> {
         loop {
             match within("the end", self.frames.next()).await {
                 Some(Ok(Message::Close(frame))) => {
@@ -187,13 +187,13 @@ impl Socket {
     }
 
     /// The code that the server closes the socket with.
-    pub(super) async fn close_code(&mut self) -> u16 {
+    pub(crate) async fn close_code(&mut self) -> u16 {
         self.closed().await.expect("a goodbye").code.into()
     }
 }
 
 /// A response's status and the word for what went wrong.
-pub(super) fn refusal(response: &Response) -> (u16, String) {
+pub(crate) fn refusal(response: &Response) -> (u16, String) {
     let (status, _, reason) = response.fault();
     (status, reason)
 }
