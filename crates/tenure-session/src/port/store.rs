@@ -26,11 +26,14 @@ pub enum Space {
     Task,
     /// Calls without a session whose clients can come back for the rest of a broken stream.
     Call,
+    /// Calls of a day, counted for each principal.
+    Quota,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 6] = [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task, Self::Call];
+    pub const ALL: [Self; 7] =
+        [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task, Self::Call, Self::Quota];
 }
 
 /// The name of a record.
@@ -48,7 +51,8 @@ impl RecordKey {
         Self { space: Space::Session, key }
     }
 
-    /// A short name for logs, such as `s-4f3a9c01` for a session, `t-4f3a9c01` for a task and `c-4f3a9c01` for a call.
+    /// A short name for logs, such as `s-4f3a9c01` for a session, `t-4f3a9c01` for a task, `c-4f3a9c01` for a call
+    /// and `q-4f3a9c01` for a quota.
     /// The name of a state, such as `d-4f3a9c01`, has the last digits of its key, since the first digits are its
     /// owner's.
     pub fn label(&self) -> String {
@@ -56,6 +60,7 @@ impl RecordKey {
             Space::State => format!("d-{}", &self.key.hex()[24..]),
             Space::Task => format!("t-{}", &self.key.hex()[..8]),
             Space::Call => format!("c-{}", &self.key.hex()[..8]),
+            Space::Quota => format!("q-{}", &self.key.hex()[..8]),
             Space::Session | Space::Store | Space::Rmcp => self.key.label(),
         }
     }

@@ -89,6 +89,7 @@ fn space_number(space: Space) -> u8 {
         Space::Rmcp => 16,
         Space::Task => 17,
         Space::Call => 18,
+        Space::Quota => 19,
         // The port may add spaces; a space without a number here cannot be stored.
         _ => 0,
     }
@@ -102,6 +103,7 @@ fn read_space(number: u8) -> Option<Space> {
         16 => Some(Space::Rmcp),
         17 => Some(Space::Task),
         18 => Some(Space::Call),
+        19 => Some(Space::Quota),
         _ => None,
     }
 }

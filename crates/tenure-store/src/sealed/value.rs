@@ -98,6 +98,7 @@ fn space_number(space: Space) -> u8 {
         Space::Rmcp => 16,
         Space::Task => 17,
         Space::Call => 18,
+        Space::Quota => 19,
         // The port may add spaces; a test checks that every space has its own number here.
         _ => 0,
     }
