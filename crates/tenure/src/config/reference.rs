@@ -77,6 +77,7 @@ const CHECKS: &str = "
 - A server that listens beyond loopback needs credentials: `auth.keys_file`, `auth.certificates` or an `[[issuer]]`, or `auth = \"none\"`.
 - An `[[issuer]]` needs `auth.public_url`, unless the server listens on a fixed port of loopback. `auth.certificates` needs `tls.client_ca`.
 - `child.command`, `upstream.url` and `[[backend]]` exclude each other. Names and prefixes of backends differ.
+- `limits.backends` names only backends that there are.
 - `timeouts.request` is not longer than `timeouts.max_request`.
 
 The server starts with a warning when
@@ -200,6 +201,10 @@ fn example_of(key: &ConfigKey) -> &'static str {
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",
         "clients.max_share" => "\"50%\"",
+        "limits.initialize" => "\"30/min\"",
+        "limits.failed_credentials" => "\"10/min\"",
+        "limits.principal_concurrent" => "32",
+        "limits.calls_per_day" => "10000",
         "child.max_files" => "1024",
         "exchanges.state_key_file" => "\"/etc/tenure/states.key\"",
         "data_sessions.carry_key_file" => "\"/etc/tenure/carry.key\"",

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tenure_layers::data::KindOfState;
+use tenure_layers::limited::{CallLimits, PrincipalLimits};
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
@@ -17,7 +18,7 @@ use tenure_session::record::{EndCause, StoredSession};
 use tenure_session::session::{self, Changes, Existing, NotAdopted, SavedSession, Sessions};
 use tenure_session::settings::Settings;
 use tenure_session::supervise::{LoopInfo, LoopState};
-use tenure_session::{Limits, SessionKey};
+use tenure_session::{Limits, Principal, SessionKey};
 use tokio::sync::Semaphore;
 
 use super::calls::{self, CallList};
@@ -33,6 +34,9 @@ use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
 /// Rows in one page, at most.
 pub(super) const PAGE: usize = 500;
 
+/// The name of callers without credentials, for operators.
+const ANONYMOUS: &str = "anonymous";
+
 /// The operations of operators on one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Operator {
@@ -43,6 +47,8 @@ pub(crate) struct Operator {
     exchanges: Option<Exchanges>,
     /// What clients make the process hold, inside a server.
     budget: Option<Budget>,
+    /// How much clients may do, inside a server.
+    call_limits: Option<CallLimits>,
     limits: Arc<Limits>,
     data: DataOperator,
     /// One import at a time: two imports of the same session would interfere.
@@ -72,6 +78,7 @@ impl Operator {
             sessions: None,
             exchanges: None,
             budget: None,
+            call_limits: None,
             limits: Arc::new(limits),
             data,
             importing: one(),
@@ -81,10 +88,15 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, .. } = server.clone();
+        let Runtimes { sessions, exchanges, states, store, limits: limiting, .. } = server.clone();
         let limits = sessions.limits().clone();
-        let (sessions, exchanges) = (Some(sessions), Some(exchanges));
-        Self { sessions, exchanges, ..Self::offline(store, limits, DataOperator::online(states, kinds)) }
+        let (sessions, exchanges, call_limits) = (Some(sessions), Some(exchanges), Some(limiting.calls));
+        Self {
+            sessions,
+            exchanges,
+            call_limits,
+            ..Self::offline(store, limits, DataOperator::online(states, kinds))
+        }
     }
 
     /// Adds the counts of what clients make the server hold.
@@ -96,6 +108,16 @@ impl Operator {
     /// What clients make the server hold; empty without a server.
     pub(crate) fn usage(&self) -> Vec<UsageRow> {
         self.budget.as_ref().map(usage::usage).unwrap_or_default()
+    }
+
+    /// What principals have left of their limits: one of them, or those that did something lately; empty without a server.
+    pub(crate) async fn limits_left(&self, principal: Option<&str>) -> Vec<PrincipalLimits> {
+        let Some(limits) = &self.call_limits else { return Vec::new() };
+        let principal = principal.map(|name| match name {
+            ANONYMOUS => Principal::ANONYMOUS,
+            name => Principal::named(name),
+        });
+        limits.show(principal.as_ref(), PAGE).await
     }
 
     /// The running requests; empty without a server.

@@ -2,6 +2,7 @@
 
 use tenure_layers::bridge::Reuse;
 use tenure_layers::data::{FEATURES, Required};
+use tenure_layers::limited::OverLimit;
 use tenure_protocol::Eras;
 use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
@@ -88,6 +89,7 @@ choices! {
     Eras: "both" => Both, "legacy" => Legacy, "modern" => Modern;
     Speaks: "auto" => Auto, "legacy" => Legacy, "modern" => Modern;
     Reuse: "principal" => Principal, "request" => Request;
+    OverLimit: "error" => Error, "tool_result" => ToolResult;
     DataOffer: "auto" => Auto, "always" => Always, "never" => Never;
 }
 
