@@ -309,6 +309,19 @@ LEGS += [
         run=each_sdk("doors.mjs {server} VERSION {folder}/pid", "doors.py {server}"),
     ),
     Leg(
+        name="clients/limits",
+        shows="SDK clients that call more often than they may are told when to come back, and go on",
+        needs=["programs", "clients"],
+        servers=[
+            Server(
+                "server",
+                "{tenure} serve --listen 127.0.0.1:0 --store memory: --set limits.max_wait=0s"
+                " --set 'limits.tools=public_echo = 1/s'",
+            )
+        ],
+        run=each_sdk("limits.mjs VERSION {server}", "limits.py {server}"),
+    ),
+    Leg(
         name="clients/stdio",
         shows="SDK clients that start the server themselves and talk to it over pipes, all on one store",
         needs=["programs", "clients"],

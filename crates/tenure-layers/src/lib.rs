@@ -35,6 +35,7 @@
 //! - [`data`]: data sessions and handles, which name state that outlives connections;
 //! - [`bridge`]: a client of one era in front of a server of the other;
 //! - [`restricted`]: only the tools that the scopes of the caller cover;
+//! - [`limited`]: limits of calls, and a fair queue in front of each server;
 //! - [`revisions`]: a client of an older revision of sessions in front of a newer server;
 //! - [`merge`]: several servers as one;
 //! - [`routes`]: several servers, each at an endpoint of its own.
@@ -42,6 +43,7 @@
 pub mod data;
 pub mod bridge;
 pub mod restricted;
+pub mod limited;
 pub mod revisions;
 pub mod merge;
 pub mod routes;

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -120,6 +121,10 @@ reasons! {
     TooMuchHeld = "too_much_held", -31029;
     /// The client does not read its messages, so the server accepts no more requests from it.
     SlowReader = "slow_reader", -31029;
+    /// The caller, or all callers together, did more in a time than a limit allows.
+    RateLimited = "rate_limited", -31029;
+    /// The caller has used up its calls of the day.
+    QuotaExceeded = "quota_exceeded", -31029;
     /// A body larger than allowed.
     BodyTooLarge = "body_too_large", -32600;
     /// A message to the client larger than one event may be.
@@ -252,6 +257,8 @@ impl Error {
             | Reason::StateTooLarge
             | Reason::TooMuchHeld
             | Reason::MetadataTooLarge
+            | Reason::RateLimited
+            | Reason::QuotaExceeded
             | Reason::SlowReader => Kind::Full,
             Reason::Interrupted
             | Reason::BackendUnavailable
@@ -265,6 +272,12 @@ impl Error {
         }
     }
 
+    /// When the caller may try again, if the error says so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let wait = self.data.as_ref()?.get("retryAfterMs")?;
+        wait.as_u64().map(Duration::from_millis)
+    }
+
     /// The JSON-RPC error object for the client.
     pub fn to_rpc(&self) -> RpcError {
         let mut data = self.data.clone().unwrap_or_default();
@@ -272,6 +285,9 @@ impl Error {
         RpcError::with_data(self.reason.code(), &self.detail, &data)
     }
 }
+
+/// How our own errors about limits begin.
+const LIMIT_REACHED: &[u8] = br#"{"code":-31029,"#;
 
 /// A JSON-RPC error object, kept as the bytes that go on the wire.
 #[derive(Clone, PartialEq, Eq)]
@@ -298,6 +314,8 @@ struct Carried {
     reason: String,
     #[serde(default)]
     refused: bool,
+    #[serde(default, rename = "retryAfterMs")]
+    retry_after_ms: Option<u64>,
 }
 
 impl RpcError {
@@ -344,6 +362,13 @@ impl RpcError {
     /// Whether it is our own error with this reason.
     pub fn is(&self, reason: Reason) -> bool {
         self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()
+    }
+
+    /// When the caller may try again, if this is one of our own errors that say so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        // Most errors are not, and are not read.
+        let is_limit = self.0.bytes().starts_with(LIMIT_REACHED);
+        is_limit.then(|| self.carried().retry_after_ms).flatten().map(Duration::from_millis)
     }
 
     /// Whether no server accepted the request.
@@ -411,6 +436,17 @@ mod tests {
     fn words_are_unique() {
         let words: std::collections::HashSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn an_error_about_a_limit_says_when_to_try_again() {
+        let error = Error::new(Reason::RateLimited, "too often").with("retryAfterMs", 1500);
+        let wait = Some(Duration::from_millis(1500));
+        assert_eq!((error.retry_after(), error.to_rpc().retry_after()), (wait, wait));
+        let other = Error::new(Reason::TooManyRequests, "too many");
+        assert_eq!((other.retry_after(), other.to_rpc().retry_after()), (None, None));
+        let foreign = RpcError::from_raw(RawJson::trusted(r#"{"code":1,"data":{"retryAfterMs":5}}"#));
+        assert_eq!(foreign.retry_after(), None);
     }
 
     #[test]

@@ -101,6 +101,7 @@ pub mod settings;
 mod usable_until;
 mod framed;
 pub mod budget;
+pub mod rate;
 mod finish;
 mod backoff;
 mod counts;

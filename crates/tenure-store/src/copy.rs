@@ -98,7 +98,7 @@ pub async fn copy(
                 match space {
                     Space::Rmcp => copy_rmcp_log(from, to, &record.value, &mut totals).await?,
                     // None of these has events.
-                    Space::State | Space::Task | Space::Call | Space::Principal => {}
+                    Space::State | Space::Task | Space::Call | Space::Principal | Space::Quota => {}
                     _ => copy_events(from, to, key, &mut totals).await?,
                 }
                 totals.records += 1;

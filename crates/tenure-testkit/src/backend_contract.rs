@@ -166,7 +166,7 @@ async fn a_closed_link_ends_its_calls(sessions: Sessions) {
     }
     sessions.end(&session, EndCause::Deleted).await.expect("ends");
     let answer = match hanging.await.expect("no panic") {
-        tenure_session::Answer::Json(body) => parse(&body),
+        tenure_session::Answer::Json(body) | tenure_session::Answer::TryLater { body, .. } => parse(&body),
         tenure_session::Answer::Stream(mut reader) => event(&mut reader).await.expect("an answer").1,
         tenure_session::Answer::Withdrawn => panic!("an answer"),
     };

@@ -92,7 +92,7 @@ pub fn send(session: &Arc<Session>, request: Request) -> tokio::task::JoinHandle
 /// When the answer is not JSON.
 pub fn json_of(answer: Answer) -> Value {
     match answer {
-        Answer::Json(body) => parse(&body),
+        Answer::Json(body) | Answer::TryLater { body, .. } => parse(&body),
         other => panic!("an answer in JSON, not {other:?}"),
     }
 }

@@ -11,6 +11,7 @@ mod calls;
 mod keys;
 mod principals;
 mod usage;
+mod limits;
 mod store;
 mod report;
 mod rows;
@@ -162,6 +163,9 @@ enum Command {
         tenure usage\n  \
         tenure usage --json | jq 'select(.used * 2 > .total)'")]
     Usage(usage::UsageArgs),
+    /// Look at what principals have left of their limits in a running server.
+    #[command(subcommand)]
+    Limits(limits::LimitsCommand),
     /// Make, list and revoke keys for clients.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
@@ -441,6 +445,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sessions(command) => sessions::run(command)?,
         Command::Calls(args) => calls::run(&args)?,
         Command::Usage(args) => usage::run(&args)?,
+        Command::Limits(command) => limits::run(&command)?,
         Command::Keys(command) => keys::run(command)?,
         Command::Principals(command) => principals::run(command)?,
         Command::Store(command) => return store::run(command),

@@ -51,7 +51,7 @@ pub(crate) struct ControlEnd {
 /// Parts that have ended stay ended; the others end with the process.
 pub(crate) async fn wind_down(parts: NodeParts) {
     let NodeParts { runtimes, stages, control, socket, grace } = parts;
-    let Runtimes { sessions, exchanges, states, store, .. } = runtimes;
+    let Runtimes { sessions, exchanges, states, store, limits, .. } = runtimes;
     stages.leaving.cancelled().await;
     let began = Instant::now();
     let deadline = began + grace;
@@ -100,6 +100,8 @@ pub(crate) async fn wind_down(parts: NodeParts) {
         tracing::warn!(interrupted, "requests were still running at the end of the grace period");
     }
     states.stop().await;
+    // Once more, because calls were counted until now.
+    limits.tend().await;
     control.over.cancel();
     control.ended.cancelled().await;
     if !is_shared {

@@ -66,7 +66,7 @@ impl ServerHandler for Desk {}
 async fn call(session: &Arc<Session>, id: u64, tool: &str) -> Value {
     let request = runtime::request(id, "tools/call", &json!({ "name": tool }));
     match session.request(request, Caller::anonymous("test")).await.expect("admitted") {
-        Answer::Json(body) => runtime::parse(&body),
+        Answer::Json(body) | Answer::TryLater { body, .. } => runtime::parse(&body),
         Answer::Stream(mut reader) => runtime::events(&mut reader).await.pop().expect("an answer"),
         Answer::Withdrawn => panic!("an answer"),
     }

@@ -76,7 +76,7 @@ async fn start() -> Arc<Session> {
 async fn ask(session: &Arc<Session>, id: u64, method: &str, params: &Value) -> Value {
     let request = runtime::request(id, method, params);
     match session.request(request, Caller::anonymous("test")).await.expect("admitted") {
-        Answer::Json(body) => runtime::parse(&body),
+        Answer::Json(body) | Answer::TryLater { body, .. } => runtime::parse(&body),
         Answer::Stream(mut reader) => runtime::events(&mut reader).await.pop().expect("an answer"),
         Answer::Withdrawn => panic!("an answer"),
     }

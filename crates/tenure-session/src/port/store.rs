@@ -28,12 +28,22 @@ pub enum Space {
     Call,
     /// Principals whose credentials were revoked.
     Principal,
+    /// Calls of a day, counted for each principal.
+    Quota,
 }
 
 impl Space {
     /// Every space.
-    pub const ALL: [Self; 7] =
-        [Self::Session, Self::Store, Self::State, Self::Rmcp, Self::Task, Self::Call, Self::Principal];
+    pub const ALL: [Self; 8] = [
+        Self::Session,
+        Self::Store,
+        Self::State,
+        Self::Rmcp,
+        Self::Task,
+        Self::Call,
+        Self::Principal,
+        Self::Quota,
+    ];
 }
 
 /// The name of a record.
@@ -51,7 +61,8 @@ impl RecordKey {
         Self { space: Space::Session, key }
     }
 
-    /// A short name for logs, such as `s-4f3a9c01` for a session, `t-4f3a9c01` for a task and `c-4f3a9c01` for a call.
+    /// A short name for logs, such as `s-4f3a9c01` for a session, `t-4f3a9c01` for a task, `c-4f3a9c01` for a call
+    /// and `q-4f3a9c01` for a quota.
     /// The name of a state, such as `d-4f3a9c01`, has the last digits of its key, since the first digits are its
     /// owner's.
     pub fn label(&self) -> String {
@@ -60,6 +71,7 @@ impl RecordKey {
             Space::Task => format!("t-{}", &self.key.hex()[..8]),
             Space::Call => format!("c-{}", &self.key.hex()[..8]),
             Space::Principal => format!("p-{}", &self.key.hex()[..8]),
+            Space::Quota => format!("q-{}", &self.key.hex()[..8]),
             Space::Session | Space::Store | Space::Rmcp => self.key.label(),
         }
     }

@@ -39,6 +39,13 @@ const MAX_URI_BYTES: usize = 8 << 10;
 pub enum Answer {
     /// One message, as JSON.
     Json(Bytes),
+    /// An error about a limit, as JSON. The request can be sent again after this time.
+    TryLater {
+        /// The message.
+        body: Bytes,
+        /// When there is room again.
+        retry_after: Duration,
+    },
     /// A stream.
     Stream(Reader),
     /// No message: the client cancelled the request.
@@ -613,7 +620,10 @@ impl Future for PendingAnswer {
         let session = Arc::clone(&run.session);
         if let Poll::Ready(reply) = run.poll_reply(cx) {
             return Poll::Ready(match session.answered(&run, &reply) {
-                AnswerDelivery::Json(body) => Answer::Json(body),
+                AnswerDelivery::Json(body) => match reply.as_ref().err().and_then(RpcError::retry_after) {
+                    Some(retry_after) => Answer::TryLater { body, retry_after },
+                    None => Answer::Json(body),
+                },
                 // The answer came in the same poll as the first event: the stream is already complete.
                 AnswerDelivery::OnStream(stream) => Answer::Stream(session.reader_of(stream)),
                 AnswerDelivery::Dropped => session.lost_answer(&run),

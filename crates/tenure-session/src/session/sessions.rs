@@ -3,8 +3,8 @@
 //! Owns everything that sessions share: the registry, the store, the backend, counters and background loops.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
@@ -26,6 +26,7 @@ use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{RecordKey, Store, StoreError, Trouble};
+use crate::rate::AddressRates;
 use crate::session::create::CreateGuard;
 use crate::session::deadline::{self, Deadlines, Due};
 use crate::session::drain::{Creating, DrainStage, draining};
@@ -85,6 +86,8 @@ pub(super) struct SessionRuntime {
     created: AtomicU64,
     pub(super) ended: AtomicU64,
     pub(super) woken: AtomicU64,
+    /// How often a client address may begin a session; any number of times, if it is not set.
+    addresses: OnceLock<AddressRates>,
 }
 
 /// The parts of the runtime.
@@ -169,6 +172,7 @@ impl Sessions {
             created: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             woken: AtomicU64::new(0),
+            addresses: OnceLock::new(),
         });
         let listener = Arc::downgrade(&inner);
         inner.hub.add(listener);
@@ -177,6 +181,18 @@ impl Sessions {
         inner.tasks.spawn(inner.loops.keep("deadlines of sessions", stop, watch));
         sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
         Self(inner, Route::MAIN)
+    }
+
+    /// Limits how often a client address may begin a session. Called once, before the first one begins.
+    #[must_use]
+    pub fn with_addresses(self, rates: AddressRates) -> Self {
+        drop(self.0.addresses.set(rates));
+        self
+    }
+
+    /// The limits for client addresses, if there are any.
+    pub fn addresses(&self) -> Option<&AddressRates> {
+        self.0.addresses.get()
     }
 
     /// The sessions of another endpoint: it creates its own, and finds only those.
@@ -240,6 +256,37 @@ impl Sessions {
     /// # Cancel safety
     /// As for `create`.
     pub async fn create_with(
+        &self,
+        id: SessionId,
+        request: Request,
+        principal: &Principal,
+        share: Option<Share>,
+        settings: Settings,
+    ) -> Result<Created, Error> {
+        if let (Some(rates), Some(share)) = (self.addresses(), &share) {
+            rates.begin(share.peer())?;
+        }
+        self.open_new(id, request, principal, share, settings).await
+    }
+
+    /// As [`Sessions::create_within`], for a session that ends with its only request. It is not counted among the sessions that an
+    /// address begins, because its client does not know that it begins one.
+    ///
+    /// # Errors
+    /// As for `create_within`.
+    ///
+    /// # Cancel safety
+    /// As for `create`.
+    pub async fn create_briefly(
+        &self,
+        share: Share,
+        request: Request,
+        principal: &Principal,
+    ) -> Result<Created, Error> {
+        self.open_new(SessionId::random(), request, principal, Some(share), Settings::default()).await
+    }
+
+    async fn open_new(
         &self,
         id: SessionId,
         request: Request,

@@ -1,6 +1,7 @@
 //! Both runtimes, data that outlives connections, and tasks, over fake servers and with a clock that tests turn.
 
 mod exchange;
+mod quotas;
 mod runtime;
 mod state;
 mod tasks;

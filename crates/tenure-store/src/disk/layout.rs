@@ -90,6 +90,7 @@ fn space_number(space: Space) -> u8 {
         Space::Task => 17,
         Space::Call => 18,
         Space::Principal => 19,
+        Space::Quota => 20,
         // The port may add spaces; a space without a number here cannot be stored.
         _ => 0,
     }
@@ -104,6 +105,7 @@ fn read_space(number: u8) -> Option<Space> {
         17 => Some(Space::Task),
         18 => Some(Space::Call),
         19 => Some(Space::Principal),
+        20 => Some(Space::Quota),
         _ => None,
     }
 }

@@ -99,6 +99,7 @@ fn space_number(space: Space) -> u8 {
         Space::Task => 17,
         Space::Call => 18,
         Space::Principal => 19,
+        Space::Quota => 20,
         // The port may add spaces; a test checks that every space has its own number here.
         _ => 0,
     }

@@ -320,7 +320,7 @@ impl DuplexConnection {
         let mut call = Box::pin(async move {
             let outcome = session.request(request, caller).await;
             let body = match outcome {
-                Ok(Answer::Json(body)) => body,
+                Ok(Answer::Json(body) | Answer::TryLater { body, .. }) => body,
                 Ok(Answer::Stream(reader)) => return outlet.answers(reader, vec![id]).await,
                 Ok(Answer::Withdrawn) => return,
                 Err(error) => refusal(&error, Some(&id)),

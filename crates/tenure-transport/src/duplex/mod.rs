@@ -21,8 +21,6 @@ pub(crate) use connection::{DuplexConnection, DuplexSettings, Tasks};
 pub(crate) use cursor::Cursor;
 pub(crate) use input::{Input, InputMessage};
 pub(crate) use outgoing::{MAX_WAITING, Outgoing};
-#[cfg(test)]
-pub(crate) use oversize_id::OversizeMessage;
-pub(crate) use oversize_id::OversizeScan;
+pub(crate) use oversize_id::{OversizeMessage, OversizeScan};
 pub(crate) use pump::Outlet;
 pub(crate) use questions::Questions;

@@ -13,15 +13,18 @@ use http::Response;
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use tenure_auth::scope::{ScopeRules, ScopeSet};
-use tenure_auth::{AuthRefusal, Authenticator, Identity, Presented, ProtectedResource, UnixSeconds};
+use tenure_auth::{
+    AuthRefusal, Authenticator, Identity, Presented, ProtectedResource, TokenFault, UnixSeconds,
+};
 use tenure_protocol::{Error, Message, Method, Reason, RequestId, params};
 use tenure_session::call::Granted;
+use tenure_session::budget::Peer;
 use tenure_session::port::clock::{Clock, Time};
 use tenure_session::{Principal, Session, UsableUntil};
 
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote};
-use super::reject::{reject, reject_exchange};
+use super::reject::{reject, reject_credentials, reject_exchange};
 
 /// The longest wait for an expiry before the clock is looked at again.
 const CLOCK_CHECK: Duration = Duration::from_secs(60);
@@ -191,7 +194,26 @@ impl Endpoint {
                 let principal = Principal::verified(identity.principal_shared(), identity.client_shared());
                 Ok(Sender { remote, principal, identity: Some(identity) })
             }
-            Err(refusal) => Err(Box::new(auth.refuse(&refusal, None, Answers::Session))),
+            Err(refusal) => Err(Box::new(match self.count_failure(&refusal, remote) {
+                Err(error) => reject_credentials(&error),
+                Ok(()) => auth.refuse(&refusal, None, Answers::Session),
+            })),
+        }
+    }
+
+    /// Counts credentials that are not good. Those that are missing or have expired are not counted: clients begin without any,
+    /// and renew them when they are refused.
+    fn count_failure(&self, refusal: &AuthRefusal, remote: Option<&Remote>) -> Result<(), Error> {
+        let is_failure = match refusal {
+            AuthRefusal::Malformed(_) => true,
+            AuthRefusal::Invalid(fault) => *fault != TokenFault::Expired,
+            AuthRefusal::Missing
+            | AuthRefusal::InsufficientScope { .. }
+            | AuthRefusal::Unavailable { .. } => false,
+        };
+        match (self.sessions().addresses(), remote) {
+            (Some(rates), Some(remote)) if is_failure => rates.fail(Peer::at(remote.address.ip())),
+            _ => Ok(()),
         }
     }
 

@@ -14,7 +14,7 @@ use super::endpoint::{Endpoint, event_stream};
 use super::event_body::EventsThenDone;
 use super::headers::RequiredAccept;
 use super::leniencies::Leniencies;
-use super::reject::{json, reject};
+use super::reject::{json, reject, reject_new, with_retry};
 use super::sse;
 use crate::duplex::{MAX_WAITING, Outgoing, Outlet, Questions};
 
@@ -69,7 +69,15 @@ impl AnswerFormat {
 
     /// The response for an error. An error that answers the request (status 200) has the format of answers.
     pub(super) fn refuse(self, error: &Error, id: Option<&RequestId>) -> Response<Body> {
-        let response = reject(error, id);
+        self.formatted(reject(error, id), error, id)
+    }
+
+    /// The response for an error about a session that was not opened.
+    pub(super) fn refuse_new(self, error: &Error, id: &RequestId) -> Response<Body> {
+        self.formatted(reject_new(error, id), error, Some(id))
+    }
+
+    fn formatted(self, response: Response<Body>, error: &Error, id: Option<&RequestId>) -> Response<Body> {
         match self {
             Self::Done if response.status() == StatusCode::OK => {
                 self.respond(message::write_error(id, &error.to_rpc()))
@@ -89,6 +97,7 @@ impl Endpoint {
     ) -> Response<Body> {
         match (answer, format) {
             (Answer::Json(body), _) => format.respond(body),
+            (Answer::TryLater { body, retry_after }, _) => with_retry(format.respond(body), retry_after),
             (Answer::Stream(reader), AnswerFormat::Streamable) => self.stream(reader),
             (Answer::Stream(reader), AnswerFormat::Done) => {
                 event_stream(Body::events(EventsThenDone::new(reader), self.0.rules.keep_alive))
@@ -111,7 +120,7 @@ impl Endpoint {
         requests: PostedRequests,
     ) -> Bytes {
         match answer {
-            Answer::Json(body) => body,
+            Answer::Json(body) | Answer::TryLater { body, .. } => body,
             Answer::Stream(reader) => Box::pin(collect(reader, session, requests)).await,
             Answer::Withdrawn => withdrawn(&requests),
         }

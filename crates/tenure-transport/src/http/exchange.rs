@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
-use tenure_protocol::{Eras, Request};
+use tenure_protocol::{Eras, Method, Request};
 use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
 use super::access::Sender;
@@ -11,7 +11,7 @@ use super::body::Body;
 use super::endpoint::{Asker, Endpoint, event_stream};
 use super::event_body::ListenEvents;
 use super::headers;
-use super::reject::{json, modern_status, reject_exchange};
+use super::reject::{answered, reject_discover, reject_exchange};
 use crate::era_choice::is_modern;
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -42,17 +42,21 @@ impl Endpoint {
         asker: &Asker<'_>,
     ) -> Response<Body> {
         let id = request.id.clone();
+        let refuse = match request.method {
+            Method::Discover => reject_discover,
+            _ => reject_exchange,
+        };
         let mut checked = match modern::check(request, Some(heads(&parts.headers)), exchanges.eras()) {
             Ok(checked) => checked,
-            Err(error) => return reject_exchange(&error, Some(&id)),
+            Err(error) => return refuse(&error, Some(&id)),
         };
         checked.streams = match headers::accepts_events(&parts.headers) {
             true => StreamSupport::Resumable,
             false => StreamSupport::No,
         };
         match exchanges.request(checked, self.caller(parts, asker)).await {
-            ExchangeAnswer::Json { body, code } => json(modern_status(code), body),
-            ExchangeAnswer::Refused(error) => reject_exchange(&error, Some(&id)),
+            ExchangeAnswer::Json { body, code } => answered(body, code),
+            ExchangeAnswer::Refused(error) => refuse(&error, Some(&id)),
             ExchangeAnswer::Stream(flow) => self.flow(*flow, asker.sender),
         }
     }

@@ -15,8 +15,8 @@ use super::access::{Answers, Sender};
 use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
 use super::endpoint::{Asker, Endpoint, with_session};
-use super::receive::{receive, too_large};
-use super::reject::{empty, malformed, reject, reject_new};
+use super::receive::{RefusedBody, receive, too_large};
+use super::reject::{empty, malformed, reject};
 use super::{headers, unnamed};
 use crate::era_choice::{self, Batch, BatchFault, EraChoice, modern_batch, no_batch};
 
@@ -37,7 +37,13 @@ impl Endpoint {
         }
         let (body, held) = match self.read(parts, body, self.share(sender.remote)).await {
             Ok(read) => read,
-            Err(error) => return reject(&error, None),
+            Err(RefusedBody { error, id }) => {
+                // Without a session it may be `initialize`, which nothing depends on yet.
+                let header = headers::protocol_version(&parts.headers);
+                let has_begun =
+                    parts.headers.contains_key(headers::SESSION_ID) || self.has_no_sessions_for(header);
+                return format.refuse(&error, id.filter(|_| has_begun).as_ref());
+            }
         };
         let asker = Asker { sender, held: Arc::new(held) };
         let response = match Incoming::parse(&body) {
@@ -183,8 +189,8 @@ impl Endpoint {
         let created =
             match self.0.sessions.create_within(asker.held.share(), request, &asker.sender.principal).await {
                 // No session exists that the status could end, and another server may have room for the client.
-                Err(error) if error.reason() == Reason::Draining => return Ok(reject_new(&error, &id)),
-                created => created?,
+                Err(error) => return Ok(format.refuse_new(&error, &id)),
+                Ok(created) => created,
             };
         let response = format.respond(created.answer);
         Ok(match created.session {
@@ -265,7 +271,12 @@ impl Endpoint {
 
     /// Reads the body. Its size, its time and the memory of its sender are bounded. A body that comes in one piece is
     /// not copied.
-    pub(super) async fn read<B>(&self, parts: &Parts, body: B, share: Share) -> Result<(Bytes, Taken), Error>
+    pub(super) async fn read<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        share: Share,
+    ) -> Result<(Bytes, Taken), RefusedBody>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -274,7 +285,7 @@ impl Endpoint {
         let declared = parts.headers.get(http::header::CONTENT_LENGTH);
         let declared = declared.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if declared.is_some_and(|length| length > limit) {
-            return Err(too_large(limit));
+            return Err(too_large(limit).into());
         }
         let mut read = pin!(receive(body, share, declared, limit));
         // Nearly every body is already here; only a late one needs a timer.
@@ -283,7 +294,7 @@ impl Endpoint {
         }
         match tokio::time::timeout(self.0.rules.body_timeout, read).await {
             Ok(body) => body,
-            Err(_) => Err(Error::new(Reason::BodyTimeout, "The body did not arrive in time")),
+            Err(_) => Err(Error::new(Reason::BodyTimeout, "The body did not arrive in time").into()),
         }
     }
 }

@@ -1,15 +1,18 @@
 //! Receives the body of a request, and takes its memory from the share of its sender.
 //!
 //! Memory is taken before bytes are read. While the sender's share is used up, nothing is read from its connection, so
-//! the sender has to wait; if its wait takes too long, it is refused.
+//! the sender has to wait; if its wait takes too long, it is refused. Then the rest is read once, without being kept, for the id
+//! of the request: a refusal with that id is an answer, after which the client goes on.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use tenure_protocol::{Error, Reason};
+use tenure_protocol::{Error, Reason, RequestId};
 use tenure_session::budget::{Full, Resource, Share, Taken};
+
+use crate::duplex::{OversizeMessage, OversizeScan};
 
 /// How much memory is taken first for a body without a declared length.
 const FIRST_BYTES: usize = 16 << 10;
@@ -17,6 +20,22 @@ const FIRST_BYTES: usize = 16 << 10;
 /// How long a request waits for room in its sender's share, and how often it tries.
 const ROOM_WAIT: Duration = Duration::from_secs(5);
 const ROOM_LOOKS: Duration = Duration::from_millis(20);
+
+/// How long the rest of a body that is refused may take.
+const REST_WAIT: Duration = Duration::from_secs(1);
+
+/// A body that is refused, with the id of its request if that was found.
+#[derive(Debug)]
+pub(super) struct RefusedBody {
+    pub(super) error: Error,
+    pub(super) id: Option<RequestId>,
+}
+
+impl From<Error> for RefusedBody {
+    fn from(error: Error) -> Self {
+        Self { error, id: None }
+    }
+}
 
 /// Receives a whole body. `declared` is the length that its sender announces, `limit` the longest body that is
 /// accepted.
@@ -28,31 +47,48 @@ pub(super) async fn receive<B>(
     share: Share,
     declared: Option<usize>,
     limit: usize,
-) -> Result<(Bytes, Taken), Error>
+) -> Result<(Bytes, Taken), RefusedBody>
 where
     B: http_body::Body<Data = Bytes> + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let first_bytes = declared.unwrap_or(FIRST_BYTES.min(limit));
+    let mut body = pin!(body);
     let mut held = match share.take(Resource::Memory, first_bytes) {
         Ok(held) => held,
-        Err(_) => Box::pin(room(share.take_anyway(Resource::Memory, 0), first_bytes)).await?,
+        Err(_) => match Box::pin(room(share.take_anyway(Resource::Memory, 0), first_bytes)).await {
+            Ok(held) => held,
+            Err(error) => {
+                let id = Box::pin(id_in(OversizeScan::default(), body, limit)).await;
+                return Err(RefusedBody { error, id });
+            }
+        },
     };
-    let mut body = pin!(body);
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(data) = next(body.as_mut()).await {
         let data = data?;
         let length = first.len() + all.len() + data.len();
         if length > limit {
-            return Err(too_large(limit));
+            return Err(too_large(limit).into());
         }
         if length > held.amount() {
             // In large steps, so that a body in many pieces takes memory only a few times.
             let more = length.saturating_mul(2).min(limit);
             held = match held.resize(more) {
                 Ok(()) => held,
-                Err(_) => Box::pin(room(held, length)).await?,
+                Err(_) => match Box::pin(room(held, length)).await {
+                    Ok(held) => held,
+                    Err(error) => {
+                        let mut scan = OversizeScan::default();
+                        for bytes in [&first[..], &all[..], &data[..]] {
+                            scan.feed(bytes);
+                        }
+                        drop((first, all, data));
+                        let id = Box::pin(id_in(scan, body, limit)).await;
+                        return Err(RefusedBody { error, id });
+                    }
+                },
             };
         }
         if first.is_empty() && all.is_empty() {
@@ -70,6 +106,30 @@ where
         held.resize_anyway(body.len());
     }
     Ok((body, held))
+}
+
+/// Reads the rest of a body for the id of its request, and keeps nothing of it.
+async fn id_in<B>(mut scan: OversizeScan, mut body: Pin<&mut B>, limit: usize) -> Option<RequestId>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let rest = async {
+        let mut length = 0;
+        while let Some(data) = next(body.as_mut()).await {
+            let data = data.ok()?;
+            length += data.len();
+            if length > limit {
+                return None;
+            }
+            scan.feed(&data);
+        }
+        match scan.end() {
+            OversizeMessage::Request(id) => Some(id),
+            OversizeMessage::Answer(_) | OversizeMessage::Other => None,
+        }
+    };
+    tokio::time::timeout(REST_WAIT, rest).await.ok().flatten()
 }
 
 /// The next bytes of a body.

@@ -3,15 +3,20 @@
 //! The client gets a JSON-RPC error object with `data.reason`; the log gets the whole chain of causes,
 //! once, here.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{
     ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{Response, StatusCode};
 use tenure_protocol::message::{self, Malformed};
-use tenure_protocol::{Error, Kind, Reason, RequestId};
+use tenure_protocol::{Error, Kind, Message, Reason, RequestId};
 
 use super::body::Body;
+
+/// When to try again, where nothing is known about it.
+const SOON: Duration = Duration::from_secs(1);
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
 
@@ -27,14 +32,20 @@ pub(super) fn reject_new(error: &Error, id: &RequestId) -> Response<Body> {
     respond(error, Some(id), status(error.reason()))
 }
 
+/// The response for credentials that were refused too often.
+pub(super) fn reject_credentials(error: &Error) -> Response<Body> {
+    respond(error, None, status(error.reason()))
+}
+
 /// The response for an error, with the id of the request if it could be read.
 pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
-    let status = match (error.reason(), id) {
-        // About one request of a working session: an answer to it, not a failure of HTTP.
-        (Reason::TooManyStreams | Reason::Draining, Some(_)) => StatusCode::OK,
+    let status = match (status(error.reason()), error.reason(), id) {
+        // About one request of a working session: an answer to it, not a failure of HTTP. Some clients end all that they do when
+        // they get one of these statuses, and others throw the error away that comes with it.
+        (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _, Some(_)) => StatusCode::OK,
         // Not about a request, so there is no JSON-RPC answer that could carry it.
-        (Reason::BackendUnavailable | Reason::Internal, None) => StatusCode::SERVICE_UNAVAILABLE,
-        (reason, _) => status(reason),
+        (_, Reason::BackendUnavailable | Reason::Internal, None) => StatusCode::SERVICE_UNAVAILABLE,
+        (status, ..) => status,
     };
     respond(error, id, status)
 }
@@ -57,11 +68,26 @@ fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Respons
         | Reason::TooManyRequests
         | Reason::TooManyStreams
         | Reason::TooMuchHeld
-        | Reason::SlowReader => {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
+        | Reason::RateLimited
+        | Reason::QuotaExceeded
+        | Reason::StoreUnavailable
+        | Reason::SlowReader => response = with_retry(response, error.retry_after().unwrap_or(SOON)),
         _ => {}
     }
+    response
+}
+
+fn retry_after(body: &Bytes) -> Option<Duration> {
+    match Message::parse(body) {
+        Ok(Message::Response(response)) => response.outcome.err()?.retry_after(),
+        _ => None,
+    }
+}
+
+/// Says when the request can be sent again.
+pub(super) fn with_retry(mut response: Response<Body>, after: Duration) -> Response<Body> {
+    let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     response
 }
 
@@ -69,22 +95,45 @@ fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Respons
 pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match error.reason() {
         Reason::InvalidMeta => StatusCode::BAD_REQUEST,
-        Reason::Draining => StatusCode::SERVICE_UNAVAILABLE,
         Reason::Forbidden => StatusCode::FORBIDDEN,
-        Reason::TooManyRequests | Reason::TooManySubscriptions => StatusCode::TOO_MANY_REQUESTS,
         Reason::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         reason => modern_status(Some(reason.code().into())),
     };
     log(error, status);
-    let mut response = json(status, message::write_error(id, &error.to_rpc()));
-    if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    let response = json(status, message::write_error(id, &error.to_rpc()));
+    match error.kind() {
+        Kind::Full => with_retry(response, error.retry_after().unwrap_or(SOON)),
+        _ if error.reason() == Reason::Draining => with_retry(response, SOON),
+        _ => response,
     }
-    response
+}
+
+/// The same for a client that only asks who is there: it has nothing yet that a status could end, and another server may have
+/// room for it.
+pub(super) fn reject_discover(error: &Error, id: Option<&RequestId>) -> Response<Body> {
+    match status(error.reason()) {
+        status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
+            respond(error, id, status)
+        }
+        _ => reject_exchange(error, id),
+    }
+}
+
+/// The response for the answer to a request without a session.
+pub(super) fn answered(body: Bytes, code: Option<i64>) -> Response<Body> {
+    let retry_after = match code {
+        Some(code) if code == i64::from(Reason::RateLimited.code()) => retry_after(&body),
+        _ => None,
+    };
+    let response = json(modern_status(code), body);
+    match retry_after {
+        Some(after) => with_retry(response, after),
+        None => response,
+    }
 }
 
 /// The status of an answer without a session, by the code of its error: as the revision fixes it, and 200 otherwise.
-pub(super) fn modern_status(code: Option<i64>) -> StatusCode {
+fn modern_status(code: Option<i64>) -> StatusCode {
     match code {
         Some(-32700 | -32600 | -32022..=-32020) => StatusCode::BAD_REQUEST,
         Some(-32601) => StatusCode::NOT_FOUND,
@@ -130,7 +179,10 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::SessionOfOtherServer => StatusCode::NOT_FOUND,
         Reason::TooManySessionsOfPrincipal
         | Reason::TooManyStreams
+        | Reason::TooManyRequests
         | Reason::TooMuchHeld
+        | Reason::RateLimited
+        | Reason::QuotaExceeded
         | Reason::SlowReader => StatusCode::TOO_MANY_REQUESTS,
         Reason::TooManySessions
         | Reason::TooManyProcesses

@@ -35,7 +35,7 @@ impl Endpoint {
         asker: &Asker<'_>,
         format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
-        let session = self.mint(parts, asker.sender, asker.held.share()).await?;
+        let session = self.mint(parts, asker.sender, asker.held.share(), format).await?;
         let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
         let id = request.id.clone();
         if format == AnswerFormat::Streamable {
@@ -88,7 +88,7 @@ impl Endpoint {
                 let share = || Some(self.share(sender.remote));
                 self.0.sessions.find_within(share, &id, &sender.principal).await?
             }
-            None => self.mint(parts, sender, self.share(sender.remote)).await?,
+            None => self.mint(parts, sender, self.share(sender.remote), AnswerFormat::Streamable).await?,
         };
         sender.uses(&session);
         let last = last.map(|last| leniencies.event_id(last.as_bytes(), session.event_names()));
@@ -98,11 +98,23 @@ impl Endpoint {
     }
 
     /// Opens a session for a client that did not ask for one.
-    async fn mint(&self, parts: &Parts, sender: &Sender<'_>, share: Share) -> Result<Arc<Session>, Error> {
+    async fn mint(
+        &self,
+        parts: &Parts,
+        sender: &Sender<'_>,
+        share: Share,
+        format: AnswerFormat,
+    ) -> Result<Arc<Session>, Error> {
         let header = headers::protocol_version(&parts.headers);
         revision::check_header(header)?;
         let request = greeting(header)?;
-        let created = self.0.sessions.create_within(share, request, &sender.principal).await?;
+        let (sessions, principal) = (&self.0.sessions, &sender.principal);
+        let created = match format {
+            AnswerFormat::Streamable => sessions.create_within(share, request, principal).await?,
+            AnswerFormat::Json | AnswerFormat::Done => {
+                sessions.create_briefly(share, request, principal).await?
+            }
+        };
         let session = created.session.ok_or_else(|| {
             Error::new(Reason::BackendUnavailable, "The server behind refused to open a session")
         })?;

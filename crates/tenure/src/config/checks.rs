@@ -71,7 +71,18 @@ pub(super) fn problems(layered: &Layered) -> Vec<Problem> {
             found.into_iter().map(|(what, hint)| Problem { what: named(what), hint: Some(hint.to_owned()) }),
         );
     }
+    problems.extend(unknown_backends(layered));
     problems
+}
+
+/// Limits for backends that there are not, probably because a name was mistyped: nothing would be limited.
+fn unknown_backends(layered: &Layered) -> impl Iterator<Item = Problem> {
+    let known: Vec<&str> = layered.backends.iter().map(|backend| backend.behind.name.as_str()).collect();
+    let named = layered.draft.config.rates.calls.servers_concurrent.iter().map(|(name, _)| name.as_str());
+    named.filter(move |name| *name != "*" && !known.contains(name)).map(|name| Problem {
+        what: format!("`limits.backends` names `{name}`, and there is no such `[[backend]]`"),
+        hint: Some("`*` stands for every backend that is not named, and for the only server".to_owned()),
+    })
 }
 
 /// Authentication that cannot work, and a server that everybody could reach without any.

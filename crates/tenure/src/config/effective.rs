@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tenure_layers::bridge::{ERA_TTL, PoolLimits, Reuse};
 use tenure_layers::data::Policy;
+use tenure_layers::limited::CallLimitSettings;
 use tenure_protocol::Eras;
 use tenure_session::Limits;
 use tenure_session::exchange::ExchangeLimits;
+use tenure_session::rate::Rate;
 use tenure_session::state::StateLimits;
 use tenure_session::task::TaskLimits;
 use tenure_transport::http::{Doors, Rules};
@@ -60,6 +62,8 @@ pub struct Config {
     pub doors: Doors,
     /// What clients may make the server hold.
     pub clients: Clients,
+    /// How often clients may call, how much at once, and how much a day.
+    pub rates: RateConfig,
     /// How sessions are bounded.
     pub limits: Limits,
     /// The server behind, if it is a command.
@@ -122,6 +126,17 @@ impl Default for Clients {
     fn default() -> Self {
         Self { memory_bytes: 512 << 20, disk_bytes: 4 << 30, share: None }
     }
+}
+
+/// How often clients may call, how much at once, and how much a day.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct RateConfig {
+    /// Sessions that an address begins. Without it, the address decides.
+    pub initialize: Option<Option<Rate>>,
+    /// Credentials of an address that are refused. Without it, the address decides.
+    pub failed_credentials: Option<Option<Rate>>,
+    /// Limits of calls.
+    pub calls: CallLimitSettings,
 }
 
 /// How requests without a session are served.
@@ -385,6 +400,7 @@ impl Default for Config {
             bounds: Bounds::default(),
             doors: Doors::default(),
             clients: Clients::default(),
+            rates: RateConfig::default(),
             limits: Limits::default(),
             child: ChildConfig::default(),
             upstream: UpstreamConfig::default(),

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use tenure_layers::bridge::Reuse;
+use tenure_layers::limited::OverLimit;
 use tenure_protocol::Eras;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
@@ -19,6 +20,7 @@ use super::value::measure::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZe
 use super::value::place::{
     Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words,
 };
+use super::value::rate::{PatternNumbers, PatternRates, RateOrOff, ServerNumbers};
 use super::value::web::{PlainText, Secret, WebUrl};
 use super::value::{Optional, SettingValue, ValueForm, ValueRefusal};
 
@@ -109,6 +111,11 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "The server behind, if it is elsewhere. Clients' own credentials are never passed on to it.",
     ),
     ("clients", "What clients may make the server hold, each of them and all together."),
+    (
+        "limits",
+        "How often clients may call, how much at once, and how much a day. All limits are off but those of client addresses. They \
+         hold for each process.",
+    ),
     ("session", "How long sessions live and how many there may be."),
     (
         "data_sessions",
@@ -324,7 +331,7 @@ keys! {
     "upstream.era": OneOf<Speaks> => config.upstream.era;
 
     /// Bytes of messages that all clients together may make the server hold in memory: requests that are received or
-    /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they get 429.
+    /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they are refused.
     "clients.memory": Size<65536> => config.clients.memory_bytes;
     /// Bytes of data sessions that all clients together may make the server keep in its store, with what is left of
     /// those that have ended. A data session counts to the client that made it, whoever uses it, until it is removed.
@@ -335,6 +342,44 @@ keys! {
     /// server listens on loopback, since all its clients have the same address. So they have behind a proxy: set `100%`
     /// there.
     "clients.max_share": Optional<Share> => config.clients.share;
+
+    /// How often one client address may begin a session. Without it `30/min` for clients that are not on this machine; what is
+    /// written holds for all. Clients behind a proxy have the address of the proxy: behind one, set this to `off`.
+    "limits.initialize": Optional<RateOrOff> => config.rates.initialize;
+    /// How often the credentials of one client address may be refused, expired ones aside. Beyond it they are refused with 429.
+    /// Without it `10/min` for clients that are not on this machine; what is written holds for all.
+    "limits.failed_credentials": Optional<RateOrOff> => config.rates.failed_credentials;
+    /// Requests of one principal, such as `100/s burst 200`. Without authentication, all clients are one principal.
+    "limits.principal": RateOrOff => config.rates.calls.principal;
+    /// Requests of one principal at once.
+    "limits.principal_concurrent": Optional<WholeNumber<1>> => config.rates.calls.principal_concurrent;
+    /// Calls of tools by one principal a day, which begins at midnight UTC. They are counted in the store; a kill loses the last
+    /// five seconds.
+    "limits.calls_per_day": Optional<WholeNumber<1>> => config.rates.calls.calls_per_day;
+    /// Requests of one session, such as `10/s burst 50`. A client can begin another session: `limits.principal` is the limit that
+    /// it cannot avoid.
+    "limits.session": RateOrOff => config.rates.calls.session;
+    /// Calls of tools by one principal, each as `PATTERN = RATE`. A pattern is BACKEND/TOOL, TOOL or `*`, where `*` stands for any
+    /// characters; all that fit count.
+    "limits.tools": PatternRates => config.rates.calls.tools;
+    /// Calls of tools by one principal at once, each as `PATTERN = NUMBER`.
+    "limits.tools_concurrent": PatternNumbers => config.rates.calls.tools_concurrent;
+    /// Calls of tools by all principals together, each as `PATTERN = RATE`.
+    "limits.tools_in_all": PatternRates => config.rates.calls.tools_in_all;
+    /// Calls of tools by all principals together at once, each as `PATTERN = NUMBER`.
+    "limits.tools_in_all_concurrent": PatternNumbers => config.rates.calls.tools_in_all_concurrent;
+    /// Requests for a server at once, each as `BACKEND = NUMBER`; `*` is every backend that is not named, and the only server if
+    /// there is one. Further requests wait, and principals take turns.
+    "limits.backends": ServerNumbers => config.rates.calls.servers_concurrent;
+    /// How long a request waits for room before it is refused. A request that would have to wait longer is refused at once.
+    "limits.max_wait": SpanOrZero => config.rates.calls.max_wait;
+    /// Requests of one principal that may wait for the same thing.
+    "limits.waiting_per_principal": WholeNumber<1> => config.rates.calls.queue.of_principal;
+    /// Requests of all principals that may wait for the same thing.
+    "limits.waiting": WholeNumber<1> => config.rates.calls.queue.in_all;
+    /// How a call of a tool is refused: `error` with a JSON-RPC error, `tool_result` with a result that says so in words, which
+    /// the model reads.
+    "limits.answer": OneOf<OverLimit> => config.rates.calls.over_limit;
 
     /// A session that nobody uses for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
@@ -443,9 +488,9 @@ keys! {
     /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 400 (`stream_forgotten`).
     "streams.on_gap": OneOf<OnGap> => config.limits.on_gap;
 
-    /// Requests without a session that are answered at once, listens not among them. Beyond it they get 429.
+    /// Requests without a session that are answered at once, listens not among them. Beyond it they are refused.
     "exchanges.max_running": WholeNumber<1> => config.exchanges.max_running;
-    /// Listens (`subscriptions/listen`) at once. Beyond it they get 429.
+    /// Listens (`subscriptions/listen`) at once. Beyond it they are refused.
     "exchanges.max_listens": WholeNumber<1> => config.exchanges.max_listens;
     /// Calls that wait for their client to come back with the answers to questions. Beyond it the one that has waited
     /// longest is given up if that is 30 seconds or more, and the next is refused otherwise.

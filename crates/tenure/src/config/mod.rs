@@ -33,7 +33,7 @@ pub use auth::{AuthConfig, AuthMode, IssuerConfig};
 pub use compat::Compat;
 pub use effective::{
     Behind, Bridge, ChildConfig, Clients, Config, DataOffer, DataSessions, Descriptors, ExchangesConfig,
-    Inherited, LogConfig, LogFormat, Lowered, Speaks, Tls, UpstreamConfig, WriteDurability,
+    Inherited, LogConfig, LogFormat, Lowered, RateConfig, Speaks, Tls, UpstreamConfig, WriteDurability,
 };
 pub use error::{ConfigError, Warning};
 pub use profile::Profile;

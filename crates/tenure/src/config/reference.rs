@@ -80,6 +80,7 @@ const CHECKS: &str = "
   \"token_exchange\" an `[[issuer]]` and `upstream.token_url` or `upstream.issuer`.
 - `child.identity` and `child.share` exclude each other.
 - `child.command`, `upstream.url` and `[[backend]]` exclude each other. Names and prefixes of backends differ.
+- `limits.backends` names only backends that there are.
 - `timeouts.request` is not longer than `timeouts.max_request`.
 
 The server starts with a warning when
@@ -213,6 +214,10 @@ fn example_of(key: &ConfigKey) -> &'static str {
         "child.folder" => "\"/var/lib/some-server\"",
         "child.max_memory" => "\"2GiB\"",
         "clients.max_share" => "\"50%\"",
+        "limits.initialize" => "\"30/min\"",
+        "limits.failed_credentials" => "\"10/min\"",
+        "limits.principal_concurrent" => "32",
+        "limits.calls_per_day" => "10000",
         "child.max_files" => "1024",
         "exchanges.state_key_file" => "\"/etc/tenure/states.key\"",
         "data_sessions.carry_key_file" => "\"/etc/tenure/carry.key\"",

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tenure_layers::limited::PrincipalLimits;
 use tenure_session::SessionKey;
 use tenure_session::session::{Changes, Existing};
 use tenure_session::settings::Settings;
@@ -90,6 +91,17 @@ impl Operations {
     /// What clients make the server hold; `None` if no server has the store open.
     pub(crate) async fn usage(&self) -> Result<Option<Vec<UsageRow>>, Failure> {
         self.of_server("/usage").await
+    }
+
+    /// What principals have left of their limits; `None` if no server has the store open.
+    pub(crate) async fn limits_left(
+        &self,
+        principal: Option<&str>,
+    ) -> Result<Option<Vec<PrincipalLimits>>, Failure> {
+        match self {
+            Self::Server(client) => client.ask(post("/limits".to_owned()).with(&principal)).await.map(Some),
+            Self::Here(_) => Ok(None),
+        }
     }
 
     /// The running requests; `None` if no server has the store open.

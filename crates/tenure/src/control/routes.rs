@@ -104,12 +104,19 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
         }
         (&Method::GET, ["calls"]) => ok(&operator.calls()),
         (&Method::GET, ["usage"]) => ok(&operator.usage()),
+        (&Method::POST, ["limits"]) => {
+            let principal: Option<String> = read_json(body, "the name of a principal, or none").await?;
+            ok(&operator.limits_left(principal.as_deref()).await)
+        }
         (&Method::GET, ["loops"]) => ok(&operator.loops()),
         (&Method::POST, ["backup"]) => {
             let order = read_json(body, "a backup").await?;
             Ok(backup(operator, order))
         }
-        (_, ["sessions" | "data" | "principals", ..] | ["backup"] | ["calls"] | ["usage"] | ["loops"]) => {
+        (
+            _,
+            ["sessions" | "data" | "principals", ..] | ["backup"] | ["calls"] | ["usage"] | ["limits"] | ["loops"],
+        ) => {
             Ok(refused(StatusCode::METHOD_NOT_ALLOWED))
         }
         _ => Ok(refused(StatusCode::NOT_FOUND)),

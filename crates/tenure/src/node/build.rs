@@ -163,6 +163,7 @@ impl<'a> NodeBuilder<'a> {
         if let Some(auth) = &runtimes.auth {
             tasks.spawn(auth.run(runtimes.sessions.loops(), stages.stop.clone()));
         }
+        tasks.spawn(runtimes.limits.run(runtimes.sessions.loops(), stages.stop.clone()));
         Ok((MountedNode { runtimes, router, stages, tasks }, folder))
     }
 }

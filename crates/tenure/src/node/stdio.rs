@@ -81,7 +81,10 @@ impl StdioNode {
             self.stdio.run(input, output, stop).await;
             end.over.cancel();
         };
-        tokio::join!(served, watched(self.control, end.clone()));
+        let limits = &self.runtimes.limits;
+        let tending = limits.run(self.runtimes.sessions.loops(), end.over.clone());
+        tokio::join!(served, watched(self.control, end.clone()), tending);
+        limits.tend().await;
         self.runtimes.states.stop().await;
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tenure_auth::Authenticator;
 use tenure_layers::data::KindOfState;
+use tenure_layers::limited::{CallLimits, PrincipalLimits};
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
@@ -34,6 +35,9 @@ use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
 /// Rows in one page, at most.
 pub(super) const PAGE: usize = 500;
 
+/// The name of callers without credentials, for operators.
+const ANONYMOUS: &str = "anonymous";
+
 /// The operations of operators on one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Operator {
@@ -46,6 +50,8 @@ pub(crate) struct Operator {
     budget: Option<Budget>,
     /// Who verifies credentials, inside a server that asks for some.
     authenticator: Option<Authenticator>,
+    /// How much clients may do, inside a server.
+    call_limits: Option<CallLimits>,
     limits: Arc<Limits>,
     data: DataOperator,
     /// One import at a time: two imports of the same session would interfere.
@@ -76,6 +82,7 @@ impl Operator {
             exchanges: None,
             budget: None,
             authenticator: None,
+            call_limits: None,
             limits: Arc::new(limits),
             data,
             importing: one(),
@@ -85,14 +92,15 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, auth, .. } = server.clone();
+        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, .. } = server.clone();
         let limits = sessions.limits().clone();
-        let (sessions, exchanges) = (Some(sessions), Some(exchanges));
+        let (sessions, exchanges, call_limits) = (Some(sessions), Some(exchanges), Some(limiting.calls));
         let authenticator = auth.map(|auth| auth.authenticator);
         Self {
             sessions,
             exchanges,
             authenticator,
+            call_limits,
             ..Self::offline(store, limits, DataOperator::online(states, kinds))
         }
     }
@@ -106,6 +114,16 @@ impl Operator {
     /// What clients make the server hold; empty without a server.
     pub(crate) fn usage(&self) -> Vec<UsageRow> {
         self.budget.as_ref().map(usage::usage).unwrap_or_default()
+    }
+
+    /// What principals have left of their limits: one of them, or those that did something lately; empty without a server.
+    pub(crate) async fn limits_left(&self, principal: Option<&str>) -> Vec<PrincipalLimits> {
+        let Some(limits) = &self.call_limits else { return Vec::new() };
+        let principal = principal.map(|name| match name {
+            ANONYMOUS => Principal::ANONYMOUS,
+            name => Principal::named(name),
+        });
+        limits.show(principal.as_ref(), PAGE).await
     }
 
     /// The running requests; empty without a server.

@@ -11,6 +11,7 @@ use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Inherit, No
 use tenure_backend::remote::{self, RemoteBackend};
 use tenure_layers::bridge::{EitherEra, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_layers::data::KindOfState;
+use tenure_layers::limited::CallLimits;
 use tenure_layers::merge::{MergedBackend, MergedMember};
 use tenure_layers::restricted::{Restricted, ToolRules};
 use tenure_layers::revisions::Revisions;
@@ -39,19 +40,21 @@ pub(crate) struct Served {
     pub(crate) fingerprints: Fingerprints,
     /// The background tasks of the backend and its layers.
     pub(super) loops: Loops,
+    /// The limits of calls, if they stand in front of each of several servers already.
+    pub(super) limits: Option<CallLimits>,
 }
 
 impl Served {
     /// A server of the embedder, whose tools work on these kinds of state.
     pub(crate) fn embedded(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
         let (routes, fingerprints) = (Vec::new(), servers::embedded());
-        Self { backend, kinds, routes, fingerprints, loops: Loops::default() }
+        Self { backend, kinds, routes, fingerprints, loops: Loops::default(), limits: None }
     }
 
     /// The one server that the configuration names.
     fn one(backend: Arc<dyn Backend>, config: &Config, loops: Loops) -> Self {
         let fingerprints = servers::fingerprints(config);
-        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints, loops }
+        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints, loops, limits: None }
     }
 }
 
@@ -90,6 +93,7 @@ pub(crate) fn served(config: &Config, auth: Option<&Auth>, program: Program) -> 
 /// Several servers: each at its own endpoint, and all of them merged into one at `/mcp`.
 fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops) -> Result<Served, Failure> {
     let (mut members, mut named) = (Vec::new(), Vec::new());
+    let limits = CallLimits::new(config.rates.calls.clone());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
             Some(url) => upstream(url, elsewhere, auth, config, &loops),
@@ -97,6 +101,7 @@ fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops)
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
+        let backend = limits.in_front_of_server(backend, Some(name));
         let backend = restricted(backend, auth.and_then(|auth| auth.tools(Some(name))));
         named.push((name.clone(), Arc::clone(&backend)));
         members.push(MergedMember { name: name.clone(), prefix: prefix.clone(), backend });
@@ -106,7 +111,7 @@ fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops)
     let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
     let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config, &loops));
-    Ok(Served { routes, ..Served::one(Arc::new(routes_to), config, loops) })
+    Ok(Served { routes, limits: Some(limits), ..Served::one(Arc::new(routes_to), config, loops) })
 }
 
 /// Puts the rules for tools in front of a server, if there are any.

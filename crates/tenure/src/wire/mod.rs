@@ -1,12 +1,13 @@
 //! From the configuration to running parts. Only this folder names concrete stores and backends.
 //!
-//! `backends` builds the servers behind the gateway, `auth` says who may use them, `store` opens the store, and `node` puts all
+//! `backends` builds the servers behind the gateway, `auth` says who may use them, `limits` how much, `store` opens the store, and `node` puts all
 //! of it together with the sessions and exchanges.
 
 mod node;
 mod backends;
 mod upstream_credentials;
 mod auth;
+mod limits;
 mod store;
 
 pub(crate) use tenure_store::copy::{CopyProgress, save_log};

@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 use super::OpenedStore;
 use super::auth::Auth;
 use super::backends::{self, Served, responder, restricted};
+use super::limits::Limiting;
 use super::store::{self, Access};
 use crate::config::{Config, DataOffer};
 use crate::failure::Failure;
@@ -43,6 +44,8 @@ pub(crate) struct Runtimes {
     pub(crate) auth: Option<Auth>,
     pub(crate) store: OpenedStore,
     pub(crate) budget: Budget,
+    /// How much clients may do.
+    pub(crate) limits: Limiting,
 }
 
 /// The runtimes with what stands in front of them.
@@ -128,8 +131,14 @@ async fn run(
     }
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
+    let limiting = Limiting::new(config, served.limits.clone(), &store);
+    let served = match served.limits {
+        Some(_) => served,
+        None => Served { backend: limiting.calls.in_front_of_server(served.backend, None), ..served },
+    };
     let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);
     let backend = restricted(backend, auth.as_ref().and_then(Auth::all_tools));
+    let backend = limiting.calls.in_front(backend);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -150,7 +159,8 @@ async fn run(
         clock: Arc::clone(&clock) as _,
         limits,
     };
-    let sessions = Sessions::start_with_servers(parts, fingerprints.clone());
+    let sessions =
+        Sessions::start_with_servers(parts, fingerprints.clone()).with_addresses(limiting.addresses.clone());
     let responder = responder(&backend, config, &loops);
     let exchanges = Exchanges::start(exchange::ExchangeParts {
         responder,
@@ -170,7 +180,7 @@ async fn run(
     for part in [&loops, states.loops(), exchanges.loops()] {
         sessions.loops().include(part);
     }
-    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget })
+    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget, limits: limiting })
 }
 
 /// Puts data sessions in front of a server, if they are offered.

@@ -34,7 +34,7 @@ fn on(workspace: &Value, mut arguments: Value) -> Value {
 async fn ask(session: &Arc<Session>, method: &str, params: &Value) -> Value {
     let request = runtime::request(1, method, params);
     match session.request(request, Caller::anonymous("test")).await.expect("admitted") {
-        Answer::Json(body) => runtime::parse(&body),
+        Answer::Json(body) | Answer::TryLater { body, .. } => runtime::parse(&body),
         Answer::Stream(mut reader) => runtime::events(&mut reader).await.pop().expect("an answer"),
         Answer::Withdrawn => panic!("an answer"),
     }

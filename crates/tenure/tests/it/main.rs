@@ -28,6 +28,7 @@ mod limits;
 mod modern;
 mod mount;
 mod operator;
+mod rates;
 mod readiness;
 mod rmcp_client;
 mod rmcp_durable;

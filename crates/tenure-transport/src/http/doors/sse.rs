@@ -97,7 +97,8 @@ impl Doorkeeper {
         let taken = async {
             let post = self.post(parts, sender)?;
             headers::check_content_type(&parts.headers)?;
-            Ok((post, endpoint.read(parts, body, endpoint.share(sender.remote)).await?))
+            let read = endpoint.read(parts, body, endpoint.share(sender.remote)).await;
+            Ok((post, read.map_err(|refused| refused.error)?))
         };
         let (post, (body, _held)) = match taken.await {
             Ok(taken) => taken,

@@ -2,6 +2,7 @@
 
 use tenure_layers::bridge::Reuse;
 use tenure_layers::data::{FEATURES, Required};
+use tenure_layers::limited::OverLimit;
 use tenure_protocol::Eras;
 use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
@@ -90,6 +91,7 @@ choices! {
     Speaks: "auto" => Auto, "legacy" => Legacy, "modern" => Modern;
     UpstreamAuthMode: "none" => None, "client_credentials" => ClientCredentials, "token_exchange" => TokenExchange;
     Reuse: "principal" => Principal, "request" => Request;
+    OverLimit: "error" => Error, "tool_result" => ToolResult;
     DataOffer: "auto" => Auto, "always" => Always, "never" => Never;
 }
 

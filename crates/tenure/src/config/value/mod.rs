@@ -6,6 +6,7 @@
 pub(super) mod choice;
 pub(super) mod measure;
 pub(super) mod place;
+pub(super) mod rate;
 pub(super) mod units;
 pub(super) mod web;
 

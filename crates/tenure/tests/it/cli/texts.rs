@@ -37,6 +37,7 @@ async fn every_operator_command_explains_itself_with_examples() {
     for (group, commands) in [
         ("sessions", &["list", "show", "revoke", "set", "export", "import"][..]),
         ("sessions data", &["list", "show", "create", "resume", "select", "clear", "revoke"]),
+        ("limits", &["show"]),
         ("store", &["check", "backup", "copy", "list", "new-key"]),
         ("principals", &["list", "show", "revoke", "reinstate"]),
     ] {

@@ -180,7 +180,7 @@ impl Client {
         let session = self.session.as_ref().expect("a session");
         let caller = Caller { principal: self.principal.clone(), ..Caller::anonymous("test") };
         match session.request(request, caller).await.expect("admitted") {
-            Answer::Json(body) => String::from_utf8_lossy(&body).into_owned(),
+            Answer::Json(body) | Answer::TryLater { body, .. } => String::from_utf8_lossy(&body).into_owned(),
             Answer::Stream(mut reader) => {
                 runtime::events(&mut reader).await.pop().expect("an answer").to_string()
             }

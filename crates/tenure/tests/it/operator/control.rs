@@ -75,6 +75,7 @@ async fn the_socket_tells_of_every_background_loop_and_a_list_only_of_those_that
     names.sort_unstable();
     let all = [
         "deadlines of sessions",
+        "limits of clients",
         "sweep of data sessions",
         "sweep of kept calls",
         "sweep of sessions",

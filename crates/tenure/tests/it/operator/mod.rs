@@ -10,4 +10,5 @@ mod names;
 mod offline;
 pub(crate) mod place;
 mod running;
+mod limits;
 mod usage;

@@ -1,0 +1,337 @@
+//! A bounded number of calls at once, with a fair queue in front of it.
+//!
+//! Waiting calls take turns by principal, and among those of a principal by session: the principal that waits with a thousand calls
+//! and the one that waits with a single call get the same number of slots. (It is deficit round robin where every call costs one.)
+//! In: who calls. Out: a [`Slot`], which is given back when it is dropped. A call that stops waiting leaves the queue. No lock is
+//! held across an await.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tenure_session::Principal;
+use tokio::sync::oneshot;
+
+/// How many may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueBounds {
+    /// Calls of one principal.
+    pub of_principal: usize,
+    /// All calls.
+    pub in_all: usize,
+}
+
+impl Default for QueueBounds {
+    fn default() -> Self {
+        Self { of_principal: 64, in_all: 1024 }
+    }
+}
+
+/// The slots and the queue. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct FairQueue(Arc<Mutex<Queue>>);
+
+#[derive(Debug)]
+struct Queue {
+    slots: usize,
+    free: usize,
+    bounds: QueueBounds,
+    line: Line<oneshot::Sender<()>>,
+}
+
+/// The slot of a call.
+#[derive(Debug)]
+pub(super) struct Slot(Arc<Mutex<Queue>>);
+
+/// There is no slot, and no place in the queue, or none came free in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NoSlot;
+
+impl FairQueue {
+    pub(super) fn new(slots: usize, bounds: QueueBounds) -> Self {
+        let slots = slots.max(1);
+        Self(Arc::new(Mutex::new(Queue { slots, free: slots, bounds, line: Line::default() })))
+    }
+
+    /// How many slots there are, how many are taken, and how many calls wait.
+    pub(super) fn counts(&self) -> (usize, usize, usize) {
+        let queue = self.0.lock();
+        (queue.slots, queue.slots - queue.free, queue.line.waiting)
+    }
+
+    /// Takes a slot that is free now.
+    pub(super) fn enter_now(&self) -> Option<Slot> {
+        let mut queue = self.0.lock();
+        // A free slot means that nobody waits.
+        queue.free = queue.free.checked_sub(1)?;
+        Some(Slot(Arc::clone(&self.0)))
+    }
+
+    /// Takes a slot, or waits for one: at most `patience`, or as long as it takes.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the queue.
+    pub(super) async fn enter(
+        &self,
+        principal: &Principal,
+        session: u64,
+        patience: Option<Duration>,
+    ) -> Result<Slot, NoSlot> {
+        let (turn, waiting) = {
+            let mut queue = self.0.lock();
+            if let Some(free) = queue.free.checked_sub(1) {
+                queue.free = free;
+                return Ok(Slot(Arc::clone(&self.0)));
+            }
+            let bounds = queue.bounds;
+            let is_full = queue.line.waiting >= bounds.in_all
+                || queue.line.of_principal(principal) >= bounds.of_principal;
+            // Without a limit of time it is a call of our own, which was admitted once already.
+            if patience.is_some_and(|patience| is_full || patience.is_zero()) {
+                return Err(NoSlot);
+            }
+            let (sender, turn) = oneshot::channel();
+            let ticket = queue.line.push(principal, session, sender);
+            let place = (principal.clone(), session, ticket);
+            (turn, Waiting { queue: Arc::clone(&self.0), place, has_slot: false })
+        };
+        let mut waiting = waiting;
+        let came = async { turn.await.is_ok() };
+        let came = match patience {
+            Some(patience) => tokio::time::timeout(patience, came).await.unwrap_or(false),
+            None => came.await,
+        };
+        if !came {
+            return Err(NoSlot);
+        }
+        waiting.has_slot = true;
+        Ok(Slot(Arc::clone(&self.0)))
+    }
+}
+
+impl Queue {
+    /// Gives a slot to the next call, or makes it free.
+    fn release(&mut self) {
+        while let Some(next) = self.line.pop() {
+            // Fails if the call has just stopped waiting.
+            if next.send(()).is_ok() {
+                return;
+            }
+        }
+        self.free += 1;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.lock().release();
+    }
+}
+
+/// A call in the queue.
+struct Waiting {
+    queue: Arc<Mutex<Queue>>,
+    place: (Principal, u64, u64),
+    has_slot: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.has_slot {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        let (principal, session, ticket) = &self.place;
+        // If it is no longer in the queue, it was given a slot that it did not take.
+        if !queue.line.remove(principal, *session, *ticket) {
+            queue.release();
+        }
+    }
+}
+
+/// Waiting calls, in the order in which they get their turns. Pure: it knows neither slots nor time.
+#[derive(Debug)]
+struct Line<T> {
+    waiting: usize,
+    tickets: u64,
+    /// Principals with waiting calls; the first one is next.
+    turns: VecDeque<Principal>,
+    principals: HashMap<Principal, OfPrincipal<T>, RandomState>,
+}
+
+/// The waiting calls of a principal.
+#[derive(Debug)]
+struct OfPrincipal<T> {
+    waiting: usize,
+    /// Sessions with waiting calls; the first one is next. There are few of them, so they are searched.
+    sessions: VecDeque<(u64, VecDeque<(u64, T)>)>,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self { waiting: 0, tickets: 0, turns: VecDeque::new(), principals: HashMap::default() }
+    }
+}
+
+impl<T> Line<T> {
+    fn of_principal(&self, principal: &Principal) -> usize {
+        self.principals.get(principal).map_or(0, |own| own.waiting)
+    }
+
+    /// Adds a call at the end of its session's calls. Returns its ticket.
+    fn push(&mut self, principal: &Principal, session: u64, call: T) -> u64 {
+        self.tickets += 1;
+        self.waiting += 1;
+        if !self.principals.contains_key(principal) {
+            self.turns.push_back(principal.clone());
+        }
+        let own = self
+            .principals
+            .entry(principal.clone())
+            .or_insert_with(|| OfPrincipal { waiting: 0, sessions: VecDeque::new() });
+        own.waiting += 1;
+        match own.sessions.iter_mut().find(|(known, _)| *known == session) {
+            Some((_, calls)) => calls.push_back((self.tickets, call)),
+            None => own.sessions.push_back((session, VecDeque::from([(self.tickets, call)]))),
+        }
+        self.tickets
+    }
+
+    /// Takes the call whose turn it is. Its principal and its session have their next turn after all others.
+    fn pop(&mut self) -> Option<T> {
+        let principal = self.turns.pop_front()?;
+        let own = self.principals.get_mut(&principal)?;
+        let (session, mut calls) = own.sessions.pop_front()?;
+        let (_, call) = calls.pop_front()?;
+        if !calls.is_empty() {
+            own.sessions.push_back((session, calls));
+        }
+        own.waiting -= 1;
+        self.waiting -= 1;
+        if own.waiting == 0 {
+            self.principals.remove(&principal);
+        } else {
+            self.turns.push_back(principal);
+        }
+        Some(call)
+    }
+
+    /// Removes a call. False if it is not there.
+    fn remove(&mut self, principal: &Principal, session: u64, ticket: u64) -> bool {
+        let Some(own) = self.principals.get_mut(principal) else { return false };
+        let Some(at) = own.sessions.iter().position(|(known, _)| *known == session) else { return false };
+        let calls = &mut own.sessions[at].1;
+        let Some(place) = calls.iter().position(|(known, _)| *known == ticket) else { return false };
+        calls.remove(place);
+        if calls.is_empty() {
+            own.sessions.remove(at);
+        }
+        own.waiting -= 1;
+        self.waiting -= 1;
+        if own.waiting == 0 {
+            self.principals.remove(principal);
+            self.turns.retain(|known| known != principal);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn named(name: &str) -> Principal {
+        Principal::named(name)
+    }
+
+    #[test]
+    fn principals_take_turns_and_so_do_the_sessions_of_one() {
+        let mut line = Line::default();
+        for number in 0..4 {
+            line.push(&named("flood"), 1, format!("flood 1.{number}"));
+        }
+        line.push(&named("flood"), 2, "flood 2.0".to_owned());
+        line.push(&named("ann"), 3, "ann".to_owned());
+        let gone = line.push(&named("bob"), 4, "bob".to_owned());
+        assert!(line.remove(&named("bob"), 4, gone) && !line.remove(&named("bob"), 4, gone));
+        let order: Vec<String> = std::iter::from_fn(|| line.pop()).collect();
+        assert_eq!(order, ["flood 1.0", "ann", "flood 2.0", "flood 1.1", "flood 1.2", "flood 1.3"]);
+        assert_eq!((line.waiting, line.turns.len(), line.principals.len()), (0, 0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_is_forgotten_and_nobody_is_overtaken_twice_by_the_same(
+            steps in prop::collection::vec((0u8..3, 0u8..4, 0u64..3), 1..200),
+        ) {
+            let (mut line, mut waiting) = (Line::default(), Vec::new());
+            let name = |who: u8| named(&who.to_string());
+            // How often each other principal got a turn since this one began to wait or had its own.
+            let mut overtaken = vec![[0; 4]; 4];
+            for (step, who, session) in steps {
+                match step {
+                    0 | 1 if step == 0 || waiting.is_empty() => {
+                        if line.of_principal(&name(who)) == 0 {
+                            overtaken[usize::from(who)] = [0; 4];
+                        }
+                        let ticket = line.push(&name(who), session, (who, session));
+                        waiting.push((who, session, ticket));
+                    }
+                    1 => {
+                        let (who, session, ticket) = waiting.remove(usize::from(who) % waiting.len());
+                        prop_assert!(line.remove(&name(who), session, ticket));
+                    }
+                    _ => {
+                        let popped = line.pop();
+                        prop_assert_eq!(popped.is_some(), !waiting.is_empty());
+                        let Some((who, session)) = popped else { continue };
+                        // The oldest call of its session.
+                        let at = waiting.iter().position(|(other, own, _)| (*other, *own) == (who, session));
+                        waiting.remove(at.unwrap());
+                        overtaken[usize::from(who)] = [0; 4];
+                        for (other, counts) in overtaken.iter_mut().enumerate() {
+                            if other != usize::from(who) {
+                                counts[usize::from(who)] += 1;
+                                let waits = waiting.iter().any(|(one, ..)| usize::from(*one) == other);
+                                prop_assert!(!waits || counts[usize::from(who)] <= 1);
+                            }
+                        }
+                    }
+                }
+                prop_assert_eq!(line.waiting, waiting.len());
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_stops_waiting_leaves_and_its_slot_is_not_lost() {
+        let queue = FairQueue::new(1, QueueBounds { of_principal: 2, in_all: 3 });
+        let (ann, bob) = (named("ann"), named("bob"));
+        let patience = Some(Duration::from_secs(1));
+        let slot = queue.enter_now().unwrap();
+        assert!(queue.enter_now().is_none());
+        assert_eq!(queue.enter(&ann, 1, patience).await.unwrap_err(), NoSlot, "its time is up");
+        assert_eq!(queue.counts(), (1, 1, 0));
+        let mut first = Box::pin(queue.enter(&ann, 1, patience));
+        let mut second = Box::pin(queue.enter(&ann, 1, patience));
+        assert!(futures_util::poll!(first.as_mut()).is_pending());
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
+        assert!(queue.enter(&ann, 2, patience).await.is_err(), "no more of one principal may wait");
+        let mut third = Box::pin(queue.enter(&bob, 1, patience));
+        assert!(futures_util::poll!(third.as_mut()).is_pending());
+        assert!(queue.enter(&named("carl"), 1, patience).await.is_err(), "no more may wait in all");
+        drop(slot);
+        // The first one has the slot and goes before it takes it.
+        drop(first);
+        assert!(futures_util::poll!(second.as_mut()).is_pending(), "it was bob's turn");
+        let slot = third.await.unwrap();
+        drop(second);
+        drop(slot);
+        assert_eq!(queue.counts(), (1, 0, 0));
+    }
+}
