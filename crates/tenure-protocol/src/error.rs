@@ -160,6 +160,8 @@ reasons! {
     Cancelled = "cancelled", -31010;
     /// The client left for good before it answered.
     ClientGone = "client_gone", -31011;
+    /// The call cannot be recorded in the audit log, and has to be.
+    AuditUnavailable = "audit_unavailable", -32603;
     /// The store could not do its work.
     StoreUnavailable = "store_unavailable", -32603;
     /// A fault of ours, or a handler that panicked.
@@ -256,6 +258,7 @@ impl Error {
             | Reason::TimedOut
             | Reason::Draining
             | Reason::AuthUnavailable
+            | Reason::AuditUnavailable
             | Reason::StoreUnavailable => Kind::Unavailable,
             Reason::Internal | Reason::EventTooLarge => Kind::Bug,
             _ => Kind::Invalid,
@@ -341,6 +344,12 @@ impl RpcError {
     /// Whether it is our own error with this reason.
     pub fn is(&self, reason: Reason) -> bool {
         self.code() == i64::from(reason.code()) && self.carried().reason == reason.as_str()
+    }
+
+    /// Its reason, if it is our own error.
+    pub fn reason(&self) -> Option<Reason> {
+        let (code, word) = (self.code(), self.carried().reason);
+        Reason::ALL.iter().find(|reason| i64::from(reason.code()) == code && reason.as_str() == word).copied()
     }
 
     /// Whether no server accepted the request.

@@ -42,6 +42,7 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
 fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Response<Body> {
     log(error, status);
     let mut response = json(status, message::write_error(id, &error.to_rpc()));
+    because(&mut response, error.reason());
     match error.reason() {
         Reason::MethodNotAllowed => {
             response.headers_mut().insert(ALLOW, ALLOWED);
@@ -65,6 +66,12 @@ fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Respons
     response
 }
 
+/// Notes why a request was refused, for observers.
+fn because(response: &mut Response<Body>, reason: Reason) {
+    let body = std::mem::replace(response.body_mut(), Body::EMPTY);
+    *response.body_mut() = body.because(reason);
+}
+
 /// The response for an error about a request without a session.
 pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match error.reason() {
@@ -77,6 +84,7 @@ pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response
     };
     log(error, status);
     let mut response = json(status, message::write_error(id, &error.to_rpc()));
+    because(&mut response, error.reason());
     if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
