@@ -490,7 +490,7 @@ fn block_on_with_logs<T>(
     level: &str,
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    crate::logs::start(&LogConfig { format: LogFormat::Pretty, level: level.to_owned() })?;
+    crate::logs::start(&LogConfig { format: LogFormat::Pretty, level: level.to_owned(), access: false })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -14,6 +14,7 @@ use tenure_session::task::TaskLimits;
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
+use super::audit::AuditConfig;
 use super::auth::AuthConfig;
 use super::compat::Compat;
 use super::error::{ConfigError, Warning};
@@ -47,6 +48,8 @@ pub struct Config {
     pub compat: Compat,
     /// What is logged and in which format.
     pub log: LogConfig,
+    /// What is recorded of who did what.
+    pub audit: AuditConfig,
     /// The files for TLS; without them, plain HTTP.
     pub tls: Option<Tls>,
     /// Who may use the server.
@@ -307,6 +310,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// A filter as `tracing` reads it: a level, or levels by target.
     pub level: String,
+    /// Whether there is a line for each request.
+    pub access: bool,
 }
 
 /// What an event survives once a client has seen it.
@@ -371,6 +376,7 @@ impl Default for Config {
             store_key_file: None,
             profile: None,
             log: LogConfig::default(),
+            audit: AuditConfig::default(),
             tls: None,
             auth: AuthConfig::default(),
             rules: Rules::default(),
@@ -410,7 +416,7 @@ impl Default for ExchangesConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Auto, level: "info".to_owned() }
+        Self { format: LogFormat::Auto, level: "info".to_owned(), access: true }
     }
 }
 

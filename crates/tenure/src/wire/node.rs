@@ -20,6 +20,7 @@ use tenure_session::task::{TaskLimits, Tasks};
 use tenure_session::{Limits, Route};
 use tenure_store::sealed::keys::SealKeys;
 use tenure_transport::http::{Endpoint, Router, Rules};
+use tenure_transport::observe::Observers;
 use tenure_transport::stdio::Stdio;
 use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
@@ -30,6 +31,7 @@ use super::backends::{self, Served, responder, restricted};
 use super::store::{self, Access};
 use crate::config::{Config, DataOffer};
 use crate::failure::Failure;
+use crate::logs;
 use crate::servers;
 
 /// The parts that serve clients, with sessions and without them, and all that they keep.
@@ -70,6 +72,7 @@ pub(crate) async fn assemble(
         },
         stall_timeout: config.bounds.stall_timeout,
         budget: runtimes.budget.clone(),
+        observers: observers(config),
         ..config.rules.clone()
     };
     let endpoint = |route: Route| {
@@ -108,7 +111,8 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
     let folder = store::control_folder(config, &opened)?;
     let runtimes = run(opened, config, limits, (served, None)).await?;
     let stdio = Stdio::new(runtimes.sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
-        .with_exchanges(runtimes.exchanges.clone());
+        .with_exchanges(runtimes.exchanges.clone())
+        .with_observers(observers(config));
     Ok(Assembled { runtimes, front: stdio, folder })
 }
 
@@ -168,6 +172,11 @@ async fn run(
         sessions.loops().include(part);
     }
     Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget })
+}
+
+/// Who hears of requests that have ended.
+fn observers(config: &Config) -> Observers {
+    Observers::new(config.log.access.then(logs::access).flatten())
 }
 
 /// Puts data sessions in front of a server, if they are offered.
