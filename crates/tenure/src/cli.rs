@@ -9,6 +9,7 @@ mod signals;
 mod sessions;
 mod calls;
 mod keys;
+mod audit;
 mod usage;
 mod store;
 mod report;
@@ -164,6 +165,9 @@ enum Command {
     /// Make, list and revoke keys for clients.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
+    /// Verify an audit log, or look at what it holds.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::StoresCommand),
@@ -438,6 +442,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Calls(args) => calls::run(&args)?,
         Command::Usage(args) => usage::run(&args)?,
         Command::Keys(command) => keys::run(command)?,
+        Command::Audit(command) => return audit::run(command),
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;

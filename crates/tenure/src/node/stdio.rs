@@ -83,5 +83,8 @@ impl StdioNode {
         };
         tokio::join!(served, watched(self.control, end.clone()));
         self.runtimes.states.stop().await;
+        if let Some(audit) = &self.runtimes.audit {
+            audit.close().await;
+        }
     }
 }

@@ -27,6 +27,7 @@ use super::key::{Prefix, key_text};
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
 use super::view::{Detail, LoopView, Page, SessionRow};
+use crate::audit::Audit;
 use crate::failure::Failure;
 use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
 
@@ -43,6 +44,8 @@ pub(crate) struct Operator {
     exchanges: Option<Exchanges>,
     /// What clients make the process hold, inside a server.
     budget: Option<Budget>,
+    /// Who did what, inside a server that records it.
+    audit: Option<Arc<Audit>>,
     limits: Arc<Limits>,
     data: DataOperator,
     /// One import at a time: two imports of the same session would interfere.
@@ -72,6 +75,7 @@ impl Operator {
             sessions: None,
             exchanges: None,
             budget: None,
+            audit: None,
             limits: Arc::new(limits),
             data,
             importing: one(),
@@ -81,10 +85,20 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, .. } = server.clone();
+        let Runtimes { sessions, exchanges, states, store, audit, .. } = server.clone();
         let limits = sessions.limits().clone();
         let (sessions, exchanges) = (Some(sessions), Some(exchanges));
-        Self { sessions, exchanges, ..Self::offline(store, limits, DataOperator::online(states, kinds)) }
+        Self {
+            sessions,
+            exchanges,
+            audit,
+            ..Self::offline(store, limits, DataOperator::online(states, kinds))
+        }
+    }
+
+    /// Records what operators do.
+    pub(crate) fn audit(&self) -> Option<&Arc<Audit>> {
+        self.audit.as_ref()
     }
 
     /// Adds the counts of what clients make the server hold.

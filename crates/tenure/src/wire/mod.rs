@@ -5,6 +5,7 @@
 
 mod node;
 mod backends;
+mod audit;
 mod auth;
 mod store;
 

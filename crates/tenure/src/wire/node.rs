@@ -20,18 +20,18 @@ use tenure_session::task::{TaskLimits, Tasks};
 use tenure_session::{Limits, Route};
 use tenure_store::sealed::keys::SealKeys;
 use tenure_transport::http::{Endpoint, Router, Rules};
-use tenure_transport::observe::Observers;
 use tenure_transport::stdio::Stdio;
 use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
 
 use super::OpenedStore;
+use super::audit;
 use super::auth::Auth;
 use super::backends::{self, Served, responder, restricted};
 use super::store::{self, Access};
+use crate::audit::Audit;
 use crate::config::{Config, DataOffer};
 use crate::failure::Failure;
-use crate::logs;
 use crate::servers;
 
 /// The parts that serve clients, with sessions and without them, and all that they keep.
@@ -45,6 +45,8 @@ pub(crate) struct Runtimes {
     pub(crate) auth: Option<Auth>,
     pub(crate) store: OpenedStore,
     pub(crate) budget: Budget,
+    /// Who did what, if that is recorded.
+    pub(crate) audit: Option<Arc<Audit>>,
 }
 
 /// The runtimes with what stands in front of them.
@@ -72,7 +74,7 @@ pub(crate) async fn assemble(
         },
         stall_timeout: config.bounds.stall_timeout,
         budget: runtimes.budget.clone(),
-        observers: observers(config),
+        observers: audit::observers(config, runtimes.audit.as_ref()),
         ..config.rules.clone()
     };
     let endpoint = |route: Route| {
@@ -112,7 +114,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
     let runtimes = run(opened, config, limits, (served, None)).await?;
     let stdio = Stdio::new(runtimes.sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
         .with_exchanges(runtimes.exchanges.clone())
-        .with_observers(observers(config));
+        .with_observers(audit::observers(config, runtimes.audit.as_ref()));
     Ok(Assembled { runtimes, front: stdio, folder })
 }
 
@@ -127,10 +129,12 @@ async fn run(
     let (store, budget) = (Arc::clone(&opened.store), budget(config));
     let seal = store::request_state_seal(config, &store).await?;
     let carry = store::keys(config.data.carry_key_file.as_ref())?;
+    let audit = audit::open(config)?;
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
     let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);
     let backend = restricted(backend, auth.as_ref().and_then(Auth::all_tools));
+    let backend = audit::audited(backend, audit.as_ref());
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -152,6 +156,11 @@ async fn run(
         limits,
     };
     let sessions = Sessions::start_with_servers(parts, fingerprints.clone());
+    let tasks = Tasks::start(Arc::clone(&store), Arc::clone(&clock) as _, task_limits);
+    if let Some(audit) = &audit {
+        sessions.observed_by(Arc::clone(audit) as _);
+        tasks.observed_by(Arc::clone(audit) as _);
+    }
     let responder = responder(&backend, config, &loops);
     let exchanges = Exchanges::start(exchange::ExchangeParts {
         responder,
@@ -166,17 +175,12 @@ async fn run(
             false => Caching::Private,
         },
     })
-    .with_store(Arc::clone(&store), fingerprints)
-    .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
+    .with_store(store, fingerprints)
+    .with_tasks(tasks);
     for part in [&loops, states.loops(), exchanges.loops()] {
         sessions.loops().include(part);
     }
-    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget })
-}
-
-/// Who hears of requests that have ended.
-fn observers(config: &Config) -> Observers {
-    Observers::new(config.log.access.then(logs::access).flatten())
+    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget, audit })
 }
 
 /// Puts data sessions in front of a server, if they are offered.

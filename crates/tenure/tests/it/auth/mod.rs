@@ -2,7 +2,7 @@
 //!
 //! Checks of the reference have their ids in the names of tests: `au1_…`.
 
-mod world;
+pub(crate) mod world;
 mod challenges;
 mod scopes;
 mod owners;
