@@ -167,6 +167,8 @@ reasons! {
     Cancelled = "cancelled", -31010;
     /// The client left for good before it answered.
     ClientGone = "client_gone", -31011;
+    /// The call cannot be recorded in the audit log, and has to be.
+    AuditUnavailable = "audit_unavailable", -32603;
     /// The store could not do its work.
     StoreUnavailable = "store_unavailable", -32603;
     /// A fault of ours, or a handler that panicked.
@@ -266,6 +268,7 @@ impl Error {
             | Reason::TimedOut
             | Reason::Draining
             | Reason::AuthUnavailable
+            | Reason::AuditUnavailable
             | Reason::StoreUnavailable => Kind::Unavailable,
             Reason::Internal | Reason::EventTooLarge => Kind::Bug,
             _ => Kind::Invalid,
@@ -369,6 +372,12 @@ impl RpcError {
         // Most errors are not, and are not read.
         let is_limit = self.0.bytes().starts_with(LIMIT_REACHED);
         is_limit.then(|| self.carried().retry_after_ms).flatten().map(Duration::from_millis)
+    }
+
+    /// Its reason, if it is our own error.
+    pub fn reason(&self) -> Option<Reason> {
+        let (code, word) = (self.code(), self.carried().reason);
+        Reason::ALL.iter().find(|reason| i64::from(reason.code()) == code && reason.as_str() == word).copied()
     }
 
     /// Whether no server accepted the request.

@@ -109,6 +109,15 @@ pub enum EndCause {
 }
 
 impl EndCause {
+    /// The word for it in logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+
     /// The word for it in errors.
     pub fn reason(self) -> Reason {
         match self {

@@ -371,7 +371,7 @@ impl Service<Request<Incoming>> for RequestService {
                     let mut response = match permit {
                         Some(permit) => return answer(router, flags, remote, &permit, request).await,
                         None if is_about_health => router.handle(request, Some(&remote)).await,
-                        None => Router::no_permit(),
+                        None => router.without_permit(request, &remote),
                     };
                     if version <= Version::HTTP_11 {
                         say_close(&mut response);

@@ -30,6 +30,8 @@ mod reserve;
 mod stall;
 pub mod tls;
 mod era_choice;
+mod correlation;
+pub mod observe;
 pub mod http;
 mod duplex;
 pub mod stdio;

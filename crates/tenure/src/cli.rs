@@ -10,6 +10,7 @@ mod sessions;
 mod calls;
 mod keys;
 mod principals;
+mod audit;
 mod usage;
 mod limits;
 mod store;
@@ -172,6 +173,9 @@ enum Command {
     /// Look at who has something on a server, and take back all that one of them can use.
     #[command(subcommand)]
     Principals(principals::PrincipalsCommand),
+    /// Verify an audit log, or look at what it holds.
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::StoresCommand),
@@ -448,6 +452,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Limits(command) => limits::run(&command)?,
         Command::Keys(command) => keys::run(command)?,
         Command::Principals(command) => principals::run(command)?,
+        Command::Audit(command) => return audit::run(command),
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
@@ -500,7 +505,7 @@ fn block_on_with_logs<T>(
     level: &str,
     command: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    crate::logs::start(&LogConfig { format: LogFormat::Pretty, level: level.to_owned() })?;
+    crate::logs::start(&LogConfig { format: LogFormat::Pretty, level: level.to_owned(), access: false })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

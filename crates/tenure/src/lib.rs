@@ -75,6 +75,7 @@ mod servers;
 mod stores;
 pub mod demo;
 pub mod logs;
+mod audit;
 mod failure;
 mod escape;
 mod descriptors;

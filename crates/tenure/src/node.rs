@@ -137,6 +137,13 @@ impl MountedNode {
         &self.runtimes.budget
     }
 
+    /// Puts the file of the audit log aside and begins another one, if there is a log.
+    pub(crate) fn rotate_audit(&self) {
+        if let Some(audit) = &self.runtimes.audit {
+            audit.rotate();
+        }
+    }
+
     /// The store.
     pub fn store(&self) -> &OpenedStore {
         &self.runtimes.store

@@ -51,7 +51,7 @@ pub(crate) struct ControlEnd {
 /// Parts that have ended stay ended; the others end with the process.
 pub(crate) async fn wind_down(parts: NodeParts) {
     let NodeParts { runtimes, stages, control, socket, grace } = parts;
-    let Runtimes { sessions, exchanges, states, store, limits, .. } = runtimes;
+    let Runtimes { sessions, exchanges, states, store, limits, audit, .. } = runtimes;
     stages.leaving.cancelled().await;
     let began = Instant::now();
     let deadline = began + grace;
@@ -110,6 +110,10 @@ pub(crate) async fn wind_down(parts: NodeParts) {
         stages.shut.cancel();
     }
     store.close().await;
+    if let Some(audit) = audit {
+        // Before the next process may go on: it opens the same log.
+        audit.close().await;
+    }
     if let Some(hand_over) = hand_over {
         hand_over.release().await;
     }

@@ -42,6 +42,16 @@ pub(crate) fn short(duration: Duration) -> Option<String> {
     (duration.as_secs() > 0).then(|| largest.to_owned())
 }
 
+/// A time for machines, such as `2025-11-25T08:30:00.123Z`.
+pub(crate) fn stamp(now: Time) -> String {
+    let seconds = i64::try_from(now.0 / 1000).unwrap_or(i64::MAX);
+    let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    let (year, month, day) = at.to_calendar_date();
+    let (hour, minute, second) = at.to_hms();
+    let month = u8::from(month);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", now.0 % 1000)
+}
+
 /// The date and the time of day in UTC, such as `2025-11-25 08:30:00 UTC`.
 pub(crate) fn date(time: u64) -> String {
     let seconds = i64::try_from(time / 1000).unwrap_or(i64::MAX);
@@ -85,6 +95,7 @@ mod tests {
     #[test]
     fn dates_are_in_utc() {
         assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(stamp(Time(1_764_059_400_123)), "2025-11-25T08:30:00.123Z");
         assert_eq!(date(1_764_059_400_123), "2025-11-25 08:30:00 UTC");
         assert_eq!(date(u64::MAX), "a time beyond all calendars");
     }

@@ -1,11 +1,23 @@
 //! URLs as people see them: without the parts that may be secret, which are the user with the password and the query.
 
+use std::borrow::Cow;
+
+use tenure_protocol::Method;
+
 /// A URL without its secrets, in the shortest form.
 pub(crate) fn public_part(url: &str) -> String {
     let end = |text: &str| text.split(['?', '#']).next().unwrap_or_default().to_owned();
     match split(url) {
         Some((scheme, _, host, rest)) => format!("{scheme}://{host}{}", end(rest)),
         None => end(url),
+    }
+}
+
+/// The name of what a message is about: a tool or prompt as it is, and a resource without the secret parts of its URI.
+pub(crate) fn public_name<'a>(method: Option<&Method>, name: &'a str) -> Cow<'a, str> {
+    match method {
+        Some(Method::ToolsCall | Method::PromptsGet) => Cow::Borrowed(name),
+        _ => Cow::Owned(public_part(name)),
     }
 }
 

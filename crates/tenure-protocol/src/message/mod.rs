@@ -3,7 +3,7 @@
 //! In: the bytes of a body. Out: a [`Message`] whose params, result or error are slices of that body, not copied.
 //! `quick` reads nearly all messages in one pass and notes where the members of params are that later code needs
 //! (`json::outline`); `envelope` decides from the members whether it is a request, a notification or a response. The
-//! `write_…` functions join raw parts into complete messages.
+//! `write_…` functions join raw parts into complete messages, and `written` tells what such a message says.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -17,8 +17,11 @@ use crate::request_id::RequestId;
 
 mod envelope;
 mod quick;
+mod written;
 
 use envelope::EnvelopeMembers;
+
+pub use written::{WrittenAnswer, written_answer};
 
 /// A request, which needs an answer.
 #[derive(Clone, Debug)]

@@ -19,6 +19,11 @@ pub struct Caller {
     pub scopes: Granted,
     /// The W3C `traceparent` of the message, if it has one.
     pub traceparent: Option<Box<str>>,
+    /// The `tracestate` beside it.
+    pub tracestate: Option<Box<str>>,
+    /// The id by which logs of several processes are put together: short, and safe in any log. Given by the client or a
+    /// proxy, and otherwise made only if something logs it.
+    pub correlation: Option<Arc<str>>,
     /// How it gets an answer after its connection closed.
     pub collect: Collect,
     /// The memory of the message, counted until the message is no longer needed.
@@ -80,6 +85,8 @@ impl Caller {
             principal: Principal::ANONYMOUS,
             scopes: Granted::Unasked,
             traceparent: None,
+            tracestate: None,
+            correlation: None,
             collect: Collect::default(),
             held: None,
         }

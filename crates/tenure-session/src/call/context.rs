@@ -96,6 +96,11 @@ impl CallContext {
         &self.caller
     }
 
+    /// The id by which logs of several processes are put together, if the request has one.
+    pub fn correlation(&self) -> Option<&str> {
+        self.caller.correlation.as_deref()
+    }
+
     /// The name of the client in logs.
     pub fn session_label(&self) -> &str {
         self.client.label()

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tenure_protocol::Method;
 
 use crate::id::Route;
+use crate::port::observer::ObserverPlace;
 
 /// News for all clients of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,15 +42,19 @@ pub trait NewsListener: Send + Sync + 'static {
 
 /// All listeners of a process.
 #[derive(Default)]
-pub(crate) struct Hub(Mutex<Vec<Weak<dyn NewsListener>>>);
+pub(crate) struct Hub {
+    listeners: Mutex<Vec<Weak<dyn NewsListener>>>,
+    /// Hears what happens to the clients of the process.
+    pub(crate) observer: ObserverPlace,
+}
 
 impl Hub {
     pub(crate) fn add(&self, listener: Weak<dyn NewsListener>) {
-        self.0.lock().push(listener);
+        self.listeners.lock().push(listener);
     }
 
     fn listeners(&self) -> Vec<Arc<dyn NewsListener>> {
-        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+        self.listeners.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -64,6 +69,11 @@ impl Fanout {
     /// A fan-out without listeners.
     pub fn new(route: Route) -> Self {
         Self::within(Arc::default(), route)
+    }
+
+    /// Hears what happens to the clients of the process.
+    pub(crate) fn observer(&self) -> &ObserverPlace {
+        &self.hub.observer
     }
 
     pub(crate) fn within(hub: Arc<Hub>, route: Route) -> Self {

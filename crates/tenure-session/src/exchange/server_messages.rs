@@ -21,8 +21,15 @@ use crate::exchange::call::{ActiveCall, client_gone, wake};
 use crate::id::{Principal, Route};
 use crate::port::BoxFuture;
 use crate::port::clock::Time;
+use crate::port::observer::{Happened, answer_word};
 
 impl ActiveCall {
+    /// Tells the observer what happened to the call.
+    fn tell_observer(&self, what: Happened<'_>) {
+        let observer = self.fanout.observer();
+        observer.tell(self.label(), &self.caller.principal, self.fanout.route().name(), what);
+    }
+
     /// Decides on a notification of the server. Returns the message for the client, if the client gets one.
     fn sort(&self, method: &Method, params: Option<&RawJson>) -> Option<Bytes> {
         if self.is_listen() {
@@ -252,7 +259,15 @@ impl Client for ActiveCall {
     ) -> BoxFuture<Result<RawJson, RpcError>> {
         match self.put(method, params) {
             Err(reply) => Box::pin(std::future::ready(reply)),
-            Ok(answered) => Box::pin(async move { answered.await.unwrap_or_else(|_| Err(client_gone())) }),
+            Ok(answered) => {
+                let method = method.clone();
+                self.tell_observer(Happened::Asked { method: &method });
+                Box::pin(async move {
+                    let reply = answered.await.unwrap_or_else(|_| Err(client_gone()));
+                    self.tell_observer(Happened::Answered { method: &method, how: answer_word(&reply) });
+                    reply
+                })
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use tenure_protocol::{Error, Method, RawJson, Reason, Reply, RequestId, Response
 use tokio::sync::oneshot;
 
 use crate::call::Origin;
+use crate::port::observer::{Happened, answer_word};
 use crate::session::live_session::{InFlight, Session, SessionState, ended_error};
 
 /// A question that waits for the client's answer.
@@ -61,7 +62,8 @@ impl Session {
         };
         let body = message::write_request(&self.ask_id(asked.number), method, params);
         self.emit(&asked.origin, body).await.map_err(|error| error.to_rpc())?;
-        match tokio::time::timeout(limits.ask_timeout, answered).await {
+        self.tell_observer(Happened::Asked { method });
+        let reply = match tokio::time::timeout(limits.ask_timeout, answered).await {
             Ok(Ok(reply)) => reply,
             Ok(Err(_)) => Err(self.unanswerable()),
             Err(_) => {
@@ -69,7 +71,9 @@ impl Session {
                 let seconds = limits.ask_timeout.as_secs_f32();
                 Err(RpcError::of(Reason::TimedOut, format!("The client gave no answer within {seconds} s")))
             }
-        }
+        };
+        self.tell_observer(Happened::Answered { method, how: answer_word(&reply) });
+        reply
     }
 
     /// Takes an answer of the client.

@@ -13,6 +13,7 @@ use crate::backoff::Backoff;
 use crate::finish::finish;
 use crate::id::{Principal, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
+use crate::port::observer::Happened;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::{EndCause, StoredSession, Tombstone};
 use crate::session::deadline::Due;
@@ -120,6 +121,7 @@ impl SessionRuntime {
         session.flush();
         self.ended.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, how = ?end, "session ended");
+        session.tell_observer(Happened::Ended { how: end.word() });
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         let end_write = self.tasks.spawn(async move { inner.finish_end(session, end, version).await });
         // In another task: a server that is slow to exit delays neither DELETE nor the store.
@@ -237,6 +239,7 @@ impl SessionRuntime {
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
         let tombstone = Tombstone::new(&owner, end, now);
+        let whose = owner.clone();
         let leaving = self.counts.leaving(key, owner);
         if !operator::put_tombstone(self.store.as_ref(), key, version, &tombstone, until).await? {
             return Ok(false);
@@ -247,6 +250,8 @@ impl SessionRuntime {
         }
         leaving.left();
         tracing::debug!(session = ?key, how = ?end, "dormant session ended");
+        // The record of a dormant session is not read again for the name of its endpoint.
+        self.hub.observer.tell(&key.label(), &whose, None, Happened::Ended { how: end.word() });
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.remember_end(key, until).await;
         if let Err(error) = self.store.drop_session(key).await {

@@ -3,8 +3,8 @@
 //! Also takes the client's notifications, and keeps the session's entry in the deadline queue up to date.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::call::{Collect, Granted};
 use crate::counts::CountGuard;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
+use crate::port::observer::Happened;
 use crate::port::store::{Epoch, Keep, KeptEvents, Version};
 use crate::record::EndCause;
 use crate::session::ask::Ask;
@@ -71,6 +72,8 @@ pub struct Session {
     noted_unversioned: AtomicBool,
     /// Until when its owner's credentials are good. Its streams end then; see `tenure-transport`.
     usable_until: UsableUntil,
+    /// Read when something asks for it: it never changes.
+    client_name: OnceLock<Option<Box<str>>>,
     pub(super) state: Mutex<SessionState>,
 }
 
@@ -267,6 +270,7 @@ impl Session {
             unlinked: AtomicBool::new(false),
             noted_unversioned: AtomicBool::new(false),
             usable_until: UsableUntil::default(),
+            client_name: OnceLock::new(),
             state: Mutex::new(state),
         })
     }
@@ -294,6 +298,16 @@ impl Session {
     /// The name to use in logs.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Tells the observer what happened to the session. The caller holds no lock.
+    pub(super) fn tell_observer(&self, what: Happened<'_>) {
+        self.inner.hub.observer.tell(&self.label, &self.owner, self.route.name(), what);
+    }
+
+    /// The name that the client gave itself.
+    pub fn client_name(&self) -> Option<&str> {
+        self.client_name.get_or_init(|| client_name(&self.state.lock().initialize)).as_deref()
     }
 
     /// Whether the session belongs to this principal at this endpoint.
@@ -672,6 +686,20 @@ fn in_force(ttl: IdleTtl, inner: &SessionRuntime) -> u64 {
 }
 
 /// The error for a session that has ended.
+/// The name of the client in the params of `initialize`.
+fn client_name(initialize: &RawJson) -> Option<Box<str>> {
+    #[derive(serde::Deserialize)]
+    struct Introduction {
+        #[serde(rename = "clientInfo")]
+        client: Named,
+    }
+    #[derive(serde::Deserialize)]
+    struct Named {
+        name: Box<str>,
+    }
+    initialize.read::<Introduction>().ok().map(|said| said.client.name)
+}
+
 pub(super) fn ended_error(end: EndCause) -> Error {
     let how = match end {
         EndCause::Deleted => "Session was deleted",

@@ -25,6 +25,7 @@ use crate::finish::finish;
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::limits::Limits;
 use crate::port::clock::{Clock, Time};
+use crate::port::observer::{Happened, SessionObserver};
 use crate::port::store::{RecordKey, Store, StoreError, Trouble};
 use crate::rate::AddressRates;
 use crate::session::create::CreateGuard;
@@ -373,6 +374,7 @@ impl Sessions {
         session.schedule(&mut session.state.lock(), inner.clock.now());
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");
+        session.tell_observer(Happened::Created { client: session.client_name() });
         let answer = message::write_result(&request.id, &result);
         Ok(Created { session: Some(session), answer, in_use })
     }
@@ -429,6 +431,16 @@ impl Sessions {
             created: self.0.created.load(Ordering::Relaxed),
             ended: self.0.ended.load(Ordering::Relaxed),
         }
+    }
+
+    /// Tells this observer what happens to sessions and exchanges. Called once, before the first request.
+    pub fn observed_by(&self, observer: Arc<dyn SessionObserver>) {
+        self.0.hub.observer.set(observer);
+    }
+
+    /// The endpoint.
+    pub fn route(&self) -> &Route {
+        &self.1
     }
 
     /// The bounds in force.

@@ -25,6 +25,7 @@ use crate::framed::UnreadableFrame;
 use crate::id::{Principal, Route, SessionKey};
 use crate::kept::NotedServer;
 use crate::port::clock::Clock;
+use crate::port::observer::{Happened, ObserverPlace, SessionObserver};
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreError, Version};
 use crate::read_back;
 use crate::supervise::{Avoided, Loops};
@@ -60,6 +61,7 @@ pub(super) struct TasksInner {
     /// Records at which the sweep panicked.
     pub(super) avoided: Avoided<RecordKey>,
     pub(super) carry_on: OnceLock<CarryOn>,
+    observer: ObserverPlace,
 }
 
 /// Starts the call of a task again that another process left.
@@ -108,6 +110,7 @@ impl Tasks {
             loops: Loops::default(),
             avoided: Avoided::default(),
             carry_on: OnceLock::new(),
+            observer: ObserverPlace::default(),
         });
         sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
         Self(inner)
@@ -121,6 +124,11 @@ impl Tasks {
         if tokio::time::timeout(STOP_WITHIN, self.0.tasks.wait()).await.is_err() {
             tracing::warn!(writes = self.0.tasks.len(), "writes of tasks did not finish before the stop");
         }
+    }
+
+    /// Tells this observer what happens to tasks. Called once, before the first request.
+    pub fn observed_by(&self, observer: Arc<dyn SessionObserver>) {
+        self.0.observer.set(observer);
     }
 
     /// The background loops.
@@ -218,7 +226,13 @@ impl Tasks {
             TaskEnd::Failed(error) if error.raw().bytes().len() > limit => TaskEnd::Failed(too_large(limit)),
             end => end,
         };
+        let how = match &end {
+            TaskEnd::Completed(_) => "completed",
+            TaskEnd::Failed(_) => "failed",
+            TaskEnd::Cancelled => "cancelled",
+        };
         if live.decide(end) {
+            self.0.observe(live, |tool| Happened::TaskEnded { tool, how });
             self.0.save(live).await;
         }
     }
@@ -273,7 +287,13 @@ impl TasksInner {
         tracing::debug!(task = %label(key), tool = %head.tool, "task begun");
         let live = Arc::new(LiveTask::new(id, key, head, version, Weak::clone(&self.me)));
         self.live.lock().insert(key, Arc::clone(&live));
+        self.observe(&live, |tool| Happened::TaskBegun { tool });
         Ok(BegunTask { tasks: self, live: Some(live) })
+    }
+
+    fn observe<'a>(&self, live: &'a LiveTask, what: impl FnOnce(&'a str) -> Happened<'a>) {
+        let TaskHead { route, tool, .. } = &live.head;
+        self.observer.tell(&label(live.key), &live.head.owner(), route.as_deref(), what(tool));
     }
 
     pub(super) async fn get(&self, whose: &Whose, id: TaskId) -> Result<RawJson, Error> {

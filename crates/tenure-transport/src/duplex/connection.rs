@@ -30,6 +30,7 @@ use super::pump::{Ended, Outlet};
 use super::questions::Questions;
 use crate::duplex::oversize_id::OversizeMessage;
 use crate::era_choice::{self, Batch, BatchFault, EraChoice, modern_batch, no_batch};
+use crate::observe::OpenCalls;
 
 /// The connection of one client.
 pub(crate) struct DuplexConnection {
@@ -59,6 +60,8 @@ pub(crate) struct DuplexSettings {
     /// The id of the session, if its client may come back to it. Then every answer goes through the log, because the
     /// server does not know which messages reached a client whose connection broke.
     pub(crate) returns: Option<SessionId>,
+    /// The requests that are observed.
+    pub(crate) calls: OpenCalls,
 }
 
 /// The tasks of a connection, and the signals between them.
@@ -191,16 +194,17 @@ impl DuplexConnection {
     }
 
     async fn take(&mut self, line: InputMessage, lines: &mut impl Input) {
-        let incoming = match line {
-            InputMessage::Whole(body) => Incoming::parse(&body),
+        let (incoming, bytes) = match line {
+            InputMessage::Whole(body) => (Incoming::parse(&body), body.len()),
+            // Its POST was counted.
             InputMessage::Read(incoming, scopes) => {
                 self.settings.caller.scopes = scopes;
-                Ok(incoming)
+                (Ok(incoming), 0)
             }
             InputMessage::TooLong(message) => return self.too_long(message).await,
         };
         match incoming {
-            Ok(Incoming::One(message)) => self.message(message, lines).await,
+            Ok(Incoming::One(message)) => self.message(message, bytes, lines).await,
             Ok(Incoming::Batch(elements)) => {
                 if let Err(error) = self.batch(&elements).await {
                     self.refuse(&error, None).await;
@@ -215,28 +219,36 @@ impl DuplexConnection {
         }
     }
 
-    async fn message(&mut self, message: Message, lines: &mut impl Input) {
+    async fn message(&mut self, message: Message, bytes: usize, lines: &mut impl Input) {
         let eras = self.exchanging.as_ref().map_or(Eras::Legacy, Exchanging::eras);
-        match (era_choice::choose(eras, &message, None), message, &self.exchanging) {
+        let choice = era_choice::choose(eras, &message, None);
+        let mut caller = self.settings.caller.clone();
+        if let Message::Request(request) = &message {
+            let session = self.session.as_ref().filter(|_| !matches!(choice, EraChoice::Exchange));
+            if let Some(correlation) = self.settings.calls.begin(request, bytes, session) {
+                caller.correlation = Some(correlation);
+            }
+        }
+        match (choice, message, &self.exchanging) {
             (EraChoice::Exchange, Message::Request(request), Some(exchanging)) => {
-                let caller = self.settings.caller.clone();
-                exchanging.request(request, caller, &self.output, &self.tasks).await;
+                let calls = &self.settings.calls;
+                exchanging.request(request, caller, (&self.output, calls), &self.tasks).await;
             }
             (EraChoice::NotServed(error), Message::Request(request), _) => {
                 self.refuse(&error, Some(&request.id)).await;
             }
-            (_, Message::Request(request), _) => self.request(request, lines).await,
+            (_, Message::Request(request), _) => self.request(request, caller, lines).await,
             (_, Message::Notification(notification), _) => self.notification(notification).await,
             (_, Message::Response(response), _) => self.response(response),
         }
     }
 
-    async fn request(&mut self, request: Request, lines: &mut impl Input) {
+    async fn request(&mut self, request: Request, caller: Caller, lines: &mut impl Input) {
         let id = request.id.clone();
         match (&self.session, &request.method) {
-            (Some(session), _) => self.call(Arc::clone(session), request).await,
+            (Some(session), _) => self.call(Arc::clone(session), request, caller).await,
             (None, Method::Initialize) => self.open(request, lines).await,
-            (None, Method::Ping) => self.say(pong(&id)).await,
+            (None, Method::Ping) => self.answer(&id, pong(&id)).await,
             (None, _) => {
                 let text = "There is no session yet: send initialize first";
                 self.refuse(&Error::new(Reason::NotInitialized, text), Some(&id)).await;
@@ -281,8 +293,11 @@ impl DuplexConnection {
             self.tasks.opened.cancel();
         }
         self.in_use = created.in_use;
+        if let Some(session) = &created.session {
+            self.settings.calls.opened(&id, session);
+        }
         // The answer to `initialize` comes before any other message of the session.
-        self.say(created.answer).await;
+        self.answer(&id, created.answer).await;
         if let Some(session) = created.session {
             self.listen(&session, None).await;
             self.session = Some(session);
@@ -311,20 +326,21 @@ impl DuplexConnection {
     }
 
     /// Gives a request to the session, and spawns a task if its answer does not come at once.
-    async fn call(&self, session: Arc<Session>, request: Request) {
+    async fn call(&self, session: Arc<Session>, request: Request, caller: Caller) {
         if self.settings.returns.is_some() && request.method != Method::Ping {
-            return self.call_logged(&session, request).await;
+            return self.call_logged(&session, request, &caller).await;
         }
         let outlet = self.outlet(&session);
-        let (id, caller) = (request.id.clone(), self.settings.caller.clone());
+        let id = request.id.clone();
         let mut call = Box::pin(async move {
             let outcome = session.request(request, caller).await;
             let body = match outcome {
                 Ok(Answer::Json(body) | Answer::TryLater { body, .. }) => body,
                 Ok(Answer::Stream(reader)) => return outlet.answers(reader, vec![id]).await,
-                Ok(Answer::Withdrawn) => return,
+                Ok(Answer::Withdrawn) => return outlet.calls.withdrawn(&id),
                 Err(error) => refusal(&error, Some(&id)),
             };
+            outlet.calls.end(&id, &body);
             // Fails only when the writer is gone; then the client does not wait for an answer.
             drop(outlet.output.send(Outgoing::plain(body)).await);
         });
@@ -337,9 +353,9 @@ impl DuplexConnection {
     }
 
     /// Gives a request to the session so that its answer always comes on a stream.
-    async fn call_logged(&self, session: &Arc<Session>, request: Request) {
+    async fn call_logged(&self, session: &Arc<Session>, request: Request, caller: &Caller) {
         let id = request.id.clone();
-        match session.batch(vec![Message::Request(request)], &self.settings.caller) {
+        match session.batch(vec![Message::Request(request)], caller) {
             Ok(Some(Answer::Stream(reader))) => self.carry(session, reader, vec![id]).await,
             Ok(_) => {}
             Err(error) => self.refuse(&error, Some(&id)).await,
@@ -426,7 +442,17 @@ impl DuplexConnection {
     }
 
     async fn refuse(&self, error: &Error, id: Option<&RequestId>) {
-        self.say(refusal(error, id)).await;
+        let refusal = refusal(error, id);
+        match id {
+            Some(id) => self.answer(id, refusal).await,
+            None => self.say(refusal).await,
+        }
+    }
+
+    /// Answers a request that no session has.
+    async fn answer(&self, id: &RequestId, answer: Bytes) {
+        self.settings.calls.end(id, &answer);
+        self.say(answer).await;
     }
 
     async fn say(&self, message: Bytes) {
@@ -439,6 +465,7 @@ impl DuplexConnection {
             session: Arc::clone(session),
             output: self.output.clone(),
             questions: Arc::clone(&self.questions),
+            calls: self.settings.calls.clone(),
         }
     }
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection::{Tasks, refusal};
 use super::outgoing::Outgoing;
+use crate::observe::OpenCalls;
 
 /// The requests of one client.
 #[derive(Clone)]
@@ -51,18 +52,23 @@ impl Exchanging {
         &self,
         request: Request,
         caller: Caller,
-        output: &mpsc::Sender<Outgoing>,
+        (output, calls): (&mpsc::Sender<Outgoing>, &OpenCalls),
         tasks: &Tasks,
     ) {
         let id = request.id.clone();
         let in_flight = match self.enter(&id) {
             Ok(in_flight) => in_flight,
-            Err(error) => return drop(output.send(Outgoing::plain(refusal(&error, Some(&id)))).await),
+            Err(error) => {
+                let refusal = refusal(&error, Some(&id));
+                calls.end(&id, &refusal);
+                return drop(output.send(Outgoing::plain(refusal)).await);
+            }
         };
-        let (exchanges, output) = (self.exchanges.clone(), output.clone());
-        let withdrawn = in_flight.withdrawn.clone();
+        let (exchanges, output, calls) = (self.exchanges.clone(), output.clone(), calls.clone());
+        let (withdrawn, withdrawn_id) = (in_flight.withdrawn.clone(), id);
         let mut call = Box::pin(async move {
-            unless_withdrawn(&withdrawn, answer(&exchanges, request, caller, &output)).await;
+            unless_withdrawn(&withdrawn, answer(&exchanges, request, caller, (&output, &calls))).await;
+            calls.withdrawn(&withdrawn_id);
             drop(in_flight);
         });
         // Polled here until it has to wait, so that the request is in flight before the next message, which may
@@ -121,7 +127,12 @@ impl Drop for InFlightRequest {
 ///
 /// # Cancel safety
 /// Dropping it withdraws the request.
-async fn answer(exchanges: &Exchanges, request: Request, caller: Caller, output: &mpsc::Sender<Outgoing>) {
+async fn answer(
+    exchanges: &Exchanges,
+    request: Request,
+    caller: Caller,
+    (output, calls): (&mpsc::Sender<Outgoing>, &OpenCalls),
+) {
     let (id, is_listen) = (request.id.clone(), request.method == Method::Listen);
     let answer = match modern::check(request, None, exchanges.eras()) {
         Ok(checked) => exchanges.request(checked, caller).await,
@@ -130,10 +141,18 @@ async fn answer(exchanges: &Exchanges, request: Request, caller: Caller, output:
     // False when the writer is gone; then the client does not wait for an answer.
     let say = async |body| output.send(Outgoing::plain(body)).await.is_ok();
     match answer {
-        ExchangeAnswer::Json { body, .. } => drop(say(body).await),
-        ExchangeAnswer::Refused(error) => drop(say(refusal(&error, Some(&id))).await),
+        ExchangeAnswer::Json { body, .. } => {
+            calls.end(&id, &body);
+            say(body).await;
+        }
+        ExchangeAnswer::Refused(error) => {
+            let refusal = refusal(&error, Some(&id));
+            calls.end(&id, &refusal);
+            say(refusal).await;
+        }
         ExchangeAnswer::Stream(mut flow) => {
             while let Some(body) = flow.next().await {
+                calls.passes(&id, &body);
                 if !say(body).await {
                     return;
                 }

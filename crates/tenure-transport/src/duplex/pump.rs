@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::outgoing::Outgoing;
 use super::questions::Questions;
+use crate::observe::OpenCalls;
 
 /// How often a stream may close in a row without a message before its requests are given up.
 const MAX_FRUITLESS: u32 = 5;
@@ -26,6 +27,8 @@ pub(crate) struct Outlet {
     pub(crate) session: Arc<Session>,
     pub(crate) output: mpsc::Sender<Outgoing>,
     pub(crate) questions: Arc<Questions>,
+    /// The requests that are observed.
+    pub(crate) calls: OpenCalls,
 }
 
 /// One stream on its way out.
@@ -68,7 +71,9 @@ impl Outlet {
                 }
             }
         }
+        let (calls, left) = (pump.outlet.calls.clone(), pump.waiting.clone());
         pump.answer_lost().await;
+        left.iter().for_each(|id| calls.withdrawn(id));
         // Fails only when the writer is gone; then the cursor is not kept any more.
         drop(output.send(Outgoing::Ended(stream)).await);
     }
@@ -152,9 +157,12 @@ impl Pump {
 
     /// Notes which request a message answers, or which question it asks or cancels.
     fn look(&mut self, body: &Bytes) {
-        let Outlet { session, questions, .. } = &self.outlet;
+        let Outlet { session, questions, calls, .. } = &self.outlet;
         match Message::parse(body) {
-            Ok(Message::Response(response)) => self.waiting.retain(|id| *id != response.id),
+            Ok(Message::Response(response)) => {
+                calls.end(&response.id, body);
+                self.waiting.retain(|id| *id != response.id);
+            }
             Ok(Message::Request(request)) => questions.ask(request.id, session),
             Ok(Message::Notification(told)) if told.method == Method::Cancelled => {
                 if let Some(id) = params::cancelled_id(told.params.as_ref()) {
@@ -202,6 +210,7 @@ impl Pump {
         for id in self.waiting {
             tracing::warn!(session = self.outlet.session.label(), request = ?id, %error, "an answer was lost");
             let body = message::write_error(Some(&id), &error.to_rpc());
+            self.outlet.calls.end(&id, &body);
             if self.outlet.output.send(Outgoing::plain(body)).await.is_err() {
                 return;
             }

@@ -25,6 +25,7 @@ use tenure_session::{Principal, Session, UsableUntil};
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote};
 use super::reject::{reject, reject_credentials, reject_exchange};
+use crate::observe::RequestNotes;
 
 /// The longest wait for an expiry before the clock is looked at again.
 const CLOCK_CHECK: Duration = Duration::from_secs(60);
@@ -79,6 +80,8 @@ pub(super) struct Sender<'a> {
     pub(super) remote: Option<&'a Remote>,
     pub(super) principal: Principal,
     identity: Option<Arc<Identity>>,
+    /// Where to note what becomes of the request, if it is observed.
+    pub(super) notes: Option<&'a Arc<RequestNotes>>,
 }
 
 impl Sender<'_> {
@@ -91,8 +94,11 @@ impl Sender<'_> {
     }
 
     /// Tells a session until when its owner may use it. Streams of the session follow the newest credentials.
-    pub(super) fn uses(&self, session: &Session) {
+    pub(super) fn uses(&self, session: &Arc<Session>) {
         self.extends(session.usable_until());
+        if let Some(notes) = self.notes {
+            notes.session(session);
+        }
     }
 
     /// Notes the expiry of its credentials.
@@ -180,9 +186,10 @@ impl Endpoint {
         &self,
         parts: &Parts,
         remote: Option<&'a Remote>,
+        notes: Option<&'a Arc<RequestNotes>>,
     ) -> Result<Sender<'a>, Box<Response<Body>>> {
         let Some(auth) = self.auth() else {
-            return Ok(Sender { remote, principal: Principal::ANONYMOUS, identity: None });
+            return Ok(Sender { remote, principal: Principal::ANONYMOUS, identity: None, notes });
         };
         let certificate = remote.and_then(|remote| remote.certificate.as_deref());
         let verified = match Presented::read(&parts.headers, &parts.uri, parts.method.as_str()) {
@@ -192,7 +199,10 @@ impl Endpoint {
         match verified {
             Ok(identity) => {
                 let principal = Principal::verified(identity.principal_shared(), identity.client_shared());
-                Ok(Sender { remote, principal, identity: Some(identity) })
+                if let Some(notes) = notes {
+                    notes.principal(&principal);
+                }
+                Ok(Sender { remote, principal, identity: Some(identity), notes })
             }
             Err(refusal) => Err(Box::new(match self.count_failure(&refusal, remote) {
                 Err(error) => reject_credentials(&error),

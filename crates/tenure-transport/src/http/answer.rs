@@ -17,6 +17,7 @@ use super::leniencies::Leniencies;
 use super::reject::{json, reject, reject_new, with_retry};
 use super::sse;
 use crate::duplex::{MAX_WAITING, Outgoing, Outlet, Questions};
+use crate::observe::OpenCalls;
 
 /// The format in which a POST is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +133,7 @@ impl Endpoint {
 async fn collect(reader: Reader, session: &Arc<Session>, requests: PostedRequests) -> Bytes {
     let (output, mut messages) = mpsc::channel(MAX_WAITING);
     let questions = Arc::new(Questions::unanswerable());
-    let outlet = Outlet { session: Arc::clone(session), output, questions };
+    let outlet = Outlet { session: Arc::clone(session), output, questions, calls: OpenCalls::default() };
     let waiting = match &requests {
         PostedRequests::One(id) => vec![id.clone()],
         PostedRequests::Batch(ids) => ids.clone(),

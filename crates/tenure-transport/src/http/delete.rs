@@ -21,6 +21,10 @@ impl Endpoint {
     async fn end(&self, parts: &Parts, sender: &Sender<'_>) -> Result<(), Error> {
         check(parts)?;
         let id = session_id(parts)?;
-        self.0.sessions.delete(&id, &sender.principal).await
+        self.0.sessions.delete(&id, &sender.principal).await?;
+        if let Some(notes) = sender.notes {
+            notes.label(&id.key().label());
+        }
+        Ok(())
     }
 }

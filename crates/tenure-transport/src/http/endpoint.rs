@@ -24,9 +24,12 @@ use super::event_body::SessionEvents;
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
 use super::leniencies::Leniencies;
+use super::proxies::TrustedProxies;
 use super::refused::Refused;
 use super::reject::{reject, reject_method};
 use super::sse::Wording;
+use crate::correlation;
+use crate::observe::{Observers, OpenRequest, RequestNotes};
 
 /// What the endpoint allows.
 #[derive(Clone, Debug)]
@@ -47,6 +50,10 @@ pub struct Rules {
     pub leniencies: Leniencies,
     /// How much clients may make the server hold.
     pub budget: Budget,
+    /// The proxies that say for whom they send a request.
+    pub proxies: TrustedProxies,
+    /// Who hears of requests that have ended.
+    pub observers: Observers,
 }
 
 impl Default for Rules {
@@ -60,6 +67,8 @@ impl Default for Rules {
             stall_timeout: Duration::from_secs(60),
             leniencies: Leniencies::NONE,
             budget: Budget::default(),
+            proxies: TrustedProxies::default(),
+            observers: Observers::default(),
         }
     }
 }
@@ -83,8 +92,10 @@ pub(super) struct EndpointState {
 /// The other end of the connection. An embedder's server passes it as an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    /// Its address.
+    /// Its address; behind a proxy that is listed, the address of the client.
     pub address: SocketAddr,
+    /// The proxy, if the connection is one of it.
+    pub(crate) proxy: Option<SocketAddr>,
     /// `http` or `https`.
     pub scheme: &'static str,
     /// How much it may make the server hold, if its connection has looked that up already.
@@ -96,7 +107,20 @@ pub struct Remote {
 impl Remote {
     /// A client at this address that speaks `http` or `https`.
     pub fn new(address: SocketAddr, scheme: &'static str) -> Self {
-        Self { address, scheme, share: None, certificate: None }
+        Self { address, proxy: None, scheme, share: None, certificate: None }
+    }
+
+    /// The other end of the connection itself: a proxy, or the client.
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.proxy.unwrap_or(self.address)
+    }
+
+    /// The client for which a listed proxy sends a request, if it does.
+    pub(super) fn behind(peer: Option<&Self>, headers: &HeaderMap, rules: &Rules) -> Option<Self> {
+        let peer = peer?;
+        let address = rules.proxies.client(peer.address, headers)?;
+        let share = Some(rules.budget.share(Peer::at(address.ip())));
+        Some(Self { address, proxy: Some(peer.address), share, ..peer.clone() })
     }
 }
 
@@ -163,25 +187,54 @@ impl Endpoint {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
-        let page = match self.admit(&parts, remote, self.methods()) {
+        let client = Remote::behind(remote, &parts.headers, self.rules());
+        let remote = client.as_ref().or(remote);
+        let open = self.observe(&parts, remote);
+        let response = self.answered(&parts, body, remote, open.as_ref().map(OpenRequest::notes)).await;
+        observed(response, open)
+    }
+
+    async fn answered<B>(
+        &self,
+        parts: &http::request::Parts,
+        body: B,
+        remote: Option<&Remote>,
+        notes: Option<&Arc<RequestNotes>>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let page = match self.admit(parts, remote, self.methods()) {
             ControlFlow::Continue(page) => page,
             ControlFlow::Break(response) => return response,
         };
-        let sender = match self.identify(&parts, remote).await {
+        let sender = match self.identify(parts, remote, notes).await {
             Ok(sender) => sender,
             Err(refusal) => return cors::readable(*refusal, page),
         };
         let response = match parts.method {
-            Method::POST => self.post(&parts, body, &sender, AnswerFormat::Streamable).await,
+            Method::POST => self.post(parts, body, &sender, AnswerFormat::Streamable).await,
             Method::GET if let Err(refusal) = self.check_base_scopes(&sender) => *refusal,
-            Method::GET if let Some(response) = Box::pin(self.resume_call(&parts, &sender)).await => response,
+            Method::GET if let Some(response) = Box::pin(self.resume_call(parts, &sender)).await => response,
             _ if self.has_no_sessions_for(headers::protocol_version(&parts.headers)) => reject_method("POST"),
             // Boxed, so that the future of the frequent POST has no room for the rare methods.
-            Method::GET => Box::pin(self.get(&parts, &sender)).await,
-            Method::DELETE => Box::pin(self.delete(&parts, &sender)).await,
+            Method::GET => Box::pin(self.get(parts, &sender)).await,
+            Method::DELETE => Box::pin(self.delete(parts, &sender)).await,
             _ => reject(&Error::new(Reason::MethodNotAllowed, "Use POST, GET or DELETE"), None),
         };
         cors::readable(response, page)
+    }
+
+    /// Begins to observe a request, if anybody hears of it.
+    pub(super) fn observe(
+        &self,
+        parts: &http::request::Parts,
+        remote: Option<&Remote>,
+    ) -> Option<OpenRequest> {
+        let transport = remote.map_or("http", |remote| remote.scheme);
+        let sender = (transport, remote.map(|remote| remote.address));
+        OpenRequest::http(&self.0.rules.observers, parts, sender, self.0.sessions.route())
     }
 
     pub(super) fn rules(&self) -> &Rules {
@@ -275,14 +328,19 @@ impl Endpoint {
     }
 
     pub(super) fn caller(&self, parts: &http::request::Parts, asker: &Asker<'_>) -> Caller {
-        let traceparent = parts.headers.get(headers::TRACEPARENT);
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(Box::from);
         let sender = asker.sender;
         Caller {
             transport: sender.remote.map_or("http", |remote| remote.scheme),
             remote: sender.remote.map(|remote| remote.address),
             principal: sender.principal.clone(),
             scopes: sender.scopes(),
-            traceparent: traceparent.and_then(|value| value.to_str().ok()).map(Box::from),
+            traceparent: text(correlation::TRACEPARENT),
+            tracestate: text(correlation::TRACESTATE),
+            correlation: match sender.notes {
+                Some(notes) => Some(notes.correlation()),
+                None => correlation::of(&parts.headers).0,
+            },
             collect: Collect::Resumes,
             held: Some(Arc::clone(&asker.held)),
         }
@@ -293,9 +351,13 @@ impl Endpoint {
     pub(super) fn at_pace(
         &self,
         version: http::Version,
-        response: Response<Body>,
+        mut response: Response<Body>,
+        sender: &Sender<'_>,
         share: &Share,
     ) -> Response<Body> {
+        if let Some(notes) = sender.notes {
+            response.body_mut().show_to(notes);
+        }
         match version {
             http::Version::HTTP_2 | http::Version::HTTP_3 => {
                 response.map(|body| body.at_pace(&self.0.tasks, self.0.rules.stall_timeout, share))
@@ -326,6 +388,15 @@ impl Endpoint {
     fn stream_events(&self, events: SessionEvents) -> Response<Body> {
         event_stream(Body::events(events, self.0.rules.keep_alive))
     }
+}
+
+/// The response to a request that is observed: the request ends with it.
+pub(super) fn observed(mut response: Response<Body>, open: Option<OpenRequest>) -> Response<Body> {
+    if let Some(open) = open {
+        open.notes().status(response.status(), response.body().refusal());
+        response.body_mut().ends(open);
+    }
+    response
 }
 
 /// The session id that the headers carry.

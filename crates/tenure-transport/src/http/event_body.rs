@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::access::Opener;
 use super::sse::{self, Wording};
+use crate::observe::RequestNotes;
 
 /// The most bytes that are put into one frame before the client has taken the last one.
 pub(super) const FRAME_BYTES: usize = 64 << 10;
@@ -42,17 +43,24 @@ pub(super) struct EventBody<S: ?Sized> {
     is_open: bool,
     keep_alive: Duration,
     timer: Pin<Box<Sleep>>,
+    /// The request that this answers, if it is observed.
+    notes: Option<Arc<RequestNotes>>,
     pub(super) source: S,
 }
 
 impl<S> EventBody<S> {
     pub(super) fn new(source: S, keep_alive: Duration) -> Self {
         let timer = Box::pin(tokio::time::sleep(keep_alive));
-        Self { is_open: false, keep_alive, timer, source }
+        Self { is_open: false, keep_alive, timer, notes: None, source }
     }
 }
 
 impl<S: EventSource + ?Sized> EventBody<S> {
+    /// Lets an observed request look at the messages.
+    pub(super) fn show_to(&mut self, notes: &Arc<RequestNotes>) {
+        self.notes = Some(Arc::clone(notes));
+    }
+
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = BytesMut::new();
         if !std::mem::replace(&mut self.is_open, true) {
@@ -60,8 +68,13 @@ impl<S: EventSource + ?Sized> EventBody<S> {
         }
         // Events that are ready share a frame, so that a replay needs few writes.
         while out.len() < FRAME_BYTES {
+            let begin = out.len();
             match self.source.poll_write(cx, &mut out) {
-                Poll::Ready(Some(())) => {}
+                Poll::Ready(Some(())) => {
+                    if let Some(notes) = &self.notes {
+                        sse::messages_of(&out[begin..]).for_each(|message| notes.sends(message));
+                    }
+                }
                 Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
                 Poll::Ready(None) | Poll::Pending => break,
             }

@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
-use tenure_protocol::{Eras, Method, Request};
+use tenure_protocol::{Eras, Method, Request, params};
 use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
 use super::access::Sender;
@@ -50,6 +50,11 @@ impl Endpoint {
             Ok(checked) => checked,
             Err(error) => return refuse(&error, Some(&id)),
         };
+        if let Some(notes) = asker.sender.notes
+            && let Some(name) = params::text_member(checked.meta.info.as_ref(), "name")
+        {
+            notes.client(&name);
+        }
         checked.streams = match headers::accepts_events(&parts.headers) {
             true => StreamSupport::Resumable,
             false => StreamSupport::No,
@@ -75,7 +80,7 @@ impl Endpoint {
             Ok(flow) => self.flow(flow, sender),
             Err(error) => reject_exchange(&error, None),
         };
-        Some(self.at_pace(parts.version, response, &self.share(sender.remote)))
+        Some(self.at_pace(parts.version, response, sender, &self.share(sender.remote)))
     }
 
     /// The stream of a call goes on to its answer; a listen has none, so it ends with its credentials.

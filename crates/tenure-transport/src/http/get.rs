@@ -14,7 +14,7 @@ use super::reject::reject;
 impl Endpoint {
     pub(super) async fn get(&self, parts: &Parts, sender: &Sender<'_>) -> Response<Body> {
         match self.listen(parts, sender).await {
-            Ok(response) => self.at_pace(parts.version, response, &self.share(sender.remote)),
+            Ok(response) => self.at_pace(parts.version, response, sender, &self.share(sender.remote)),
             Err(error) => reject(&error, None),
         }
     }

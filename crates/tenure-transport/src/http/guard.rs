@@ -48,7 +48,8 @@ enum Peer {
 impl Peer {
     fn of(remote: Option<&Remote>) -> Self {
         // A socket for both IPv4 and IPv6 shows 127.0.0.1 as an IPv6 address.
-        let is_near = remote.is_none_or(|remote| remote.address.ip().to_canonical().is_loopback());
+        // The peer of the connection: the Host that a proxy sends is its own.
+        let is_near = remote.is_none_or(|remote| remote.peer().ip().to_canonical().is_loopback());
         if is_near { Self::Near } else { Self::Far }
     }
 }

@@ -8,7 +8,6 @@ use tenure_session::SessionId;
 pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The session that a request names: none, one, or a name that cannot be a session of this server.
 pub(super) enum SessionHeader {

@@ -1,6 +1,6 @@
 //! Streamable HTTP of both eras at one path, and the doors for older clients beside it.
 //!
-//! A request passes `guard` (checks Host and Origin; `cors` answers browsers that ask for their pages), `access` (verifies
+//! A request passes `proxies` (finds the address of a client behind proxies), `guard` (checks Host and Origin; `cors` answers browsers that ask for their pages), `access` (verifies
 //! credentials) and `headers` (parses the headers), then `post`, `get` or `delete`; `exchange` continues a POST of the modern era. Only `reject`
 //! turns a refusal into a response. `answer` gives the answer to a POST its format, `sse` and `event_body` write streams, and
 //! `http2_pacing` limits how far the server runs ahead of an HTTP/2 client. `doors` serves the paths beside `/mcp`.
@@ -10,6 +10,7 @@ mod service;
 mod router;
 mod endpoint;
 mod guard;
+mod proxies;
 mod access;
 mod cors;
 mod refused;
@@ -38,4 +39,5 @@ pub use endpoint::{Endpoint, Remote, Rules};
 pub use guard::{AllowedHosts, AllowedOrigins};
 pub use http2_pacing::Stalled;
 pub use leniencies::Leniencies;
+pub use proxies::{Network, NetworkError, TrustedProxies};
 pub use router::Router;

@@ -45,6 +45,9 @@ impl Endpoint {
                 return format.refuse(&error, id.filter(|_| has_begun).as_ref());
             }
         };
+        if let Some(notes) = sender.notes {
+            notes.read(body.len());
+        }
         let asker = Asker { sender, held: Arc::new(held) };
         let response = match Incoming::parse(&body) {
             Err(_) | Ok(Incoming::Batch(_))
@@ -74,7 +77,7 @@ impl Endpoint {
         // Releases the request's memory before the answer is counted, unless a running call still holds it.
         let share = asker.held.share();
         drop((asker, body));
-        self.at_pace(parts.version, response, &share)
+        self.at_pace(parts.version, response, sender, &share)
     }
 
     async fn one(
@@ -84,6 +87,9 @@ impl Endpoint {
         asker: &Asker<'_>,
         format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
+        if let Some(notes) = asker.sender.notes {
+            notes.message(&message);
+        }
         let header = headers::protocol_version(&parts.headers);
         let eras = match format {
             AnswerFormat::Streamable => self.eras(),
@@ -209,6 +215,9 @@ impl Endpoint {
         asker: &Asker<'_>,
         format: AnswerFormat,
     ) -> Result<Response<Body>, Error> {
+        if let Some(notes) = asker.sender.notes {
+            notes.batch(elements.len());
+        }
         let header = headers::protocol_version(&parts.headers);
         let has_batches = format != AnswerFormat::Streamable
             || self.eras() == Eras::Legacy

@@ -53,6 +53,7 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
 fn respond(error: &Error, id: Option<&RequestId>, status: StatusCode) -> Response<Body> {
     log(error, status);
     let mut response = json(status, message::write_error(id, &error.to_rpc()));
+    because(&mut response, error.reason());
     match error.reason() {
         Reason::MethodNotAllowed => {
             response.headers_mut().insert(ALLOW, ALLOWED);
@@ -91,6 +92,12 @@ pub(super) fn with_retry(mut response: Response<Body>, after: Duration) -> Respo
     response
 }
 
+/// Notes why a request was refused, for observers.
+fn because(response: &mut Response<Body>, reason: Reason) {
+    let body = std::mem::replace(response.body_mut(), Body::EMPTY);
+    *response.body_mut() = body.because(reason);
+}
+
 /// The response for an error about a request without a session.
 pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match error.reason() {
@@ -100,7 +107,8 @@ pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response
         reason => modern_status(Some(reason.code().into())),
     };
     log(error, status);
-    let response = json(status, message::write_error(id, &error.to_rpc()));
+    let mut response = json(status, message::write_error(id, &error.to_rpc()));
+    because(&mut response, error.reason());
     match error.kind() {
         Kind::Full => with_retry(response, error.retry_after().unwrap_or(SOON)),
         _ if error.reason() == Reason::Draining => with_retry(response, SOON),

@@ -11,6 +11,7 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_MAX_AGE, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue,
 };
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tenure_session::budget::{Peer, Share};
 use tenure_session::port::store::{Grade, Trouble};
@@ -20,7 +21,7 @@ use super::access::EndpointAuth;
 use super::body::Body;
 use super::cors;
 use super::doors::{Doorkeeper, Doors};
-use super::endpoint::{Endpoint, Remote};
+use super::endpoint::{Endpoint, Remote, observed};
 use super::guard;
 use super::reject::{empty, reject};
 
@@ -96,9 +97,28 @@ impl Router {
             }
             path => match path.strip_prefix("/mcp/").and_then(|name| self.named.get(name)) {
                 Some(endpoint) => endpoint.handle(request, remote).await,
-                None => self.beside(&request, remote),
+                None => self.without_endpoint(request, remote, Self::beside),
             },
         }
+    }
+
+    /// Answers a request that belongs to no endpoint.
+    fn without_endpoint<B>(
+        &self,
+        request: Request<B>,
+        remote: Option<&Remote>,
+        answer: impl FnOnce(&Self, &Parts, Option<&Remote>) -> Response<Body>,
+    ) -> Response<Body> {
+        let (parts, _) = request.into_parts();
+        let client = Remote::behind(remote, &parts.headers, self.mcp.rules());
+        let remote = client.as_ref().or(remote);
+        let open = self.mcp.observe(&parts, remote);
+        observed(answer(self, &parts, remote), open)
+    }
+
+    /// The answer to a request on a connection that has no permit.
+    pub(crate) fn without_permit<B>(&self, request: Request<B>, remote: &Remote) -> Response<Body> {
+        self.without_endpoint(request, Some(remote), |_, _, _| Self::no_permit())
     }
 
     /// Whether a request for this path is answered even when the server is full.
@@ -106,8 +126,7 @@ impl Router {
         matches!(path, "/healthz" | "/readyz")
     }
 
-    /// The answer to a request on a connection that has no permit.
-    pub(crate) fn no_permit() -> Response<Body> {
+    fn no_permit() -> Response<Body> {
         let mut response = Self::text(
             StatusCode::SERVICE_UNAVAILABLE,
             "there are as many connections as there may be; try again later\n",
@@ -118,11 +137,11 @@ impl Router {
 
     /// Answers a request for a path beside the endpoints. Any client may ask; pages of other origins cannot read the
     /// answer.
-    fn beside<B>(&self, request: &Request<B>, remote: Option<&Remote>) -> Response<Body> {
-        let (method, path) = (request.method(), request.uri().path());
+    fn beside(&self, request: &Parts, remote: Option<&Remote>) -> Response<Body> {
+        let (method, path) = (&request.method, request.uri.path());
         // An embedder's server checks HTTP by its own rules.
         if remote.is_some()
-            && let Err(error) = guard::check_one_host(request.version(), request.headers())
+            && let Err(error) = guard::check_one_host(request.version, &request.headers)
         {
             return reject(&error, None);
         }
@@ -130,9 +149,9 @@ impl Router {
             return metadata(method, text);
         }
         // A page that asks for a wrong path has to be able to read that nothing is there.
-        let page = self.mcp.page(request.headers()).unwrap_or_default();
+        let page = self.mcp.page(&request.headers).unwrap_or_default();
         if let Some(response) =
-            page.as_ref().and_then(|page| page.preflight(method, request.headers(), "GET, HEAD"))
+            page.as_ref().and_then(|page| page.preflight(method, &request.headers, "GET, HEAD"))
         {
             return response;
         }

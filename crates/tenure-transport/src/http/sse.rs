@@ -26,6 +26,14 @@ pub(super) fn write_message(body: &Bytes, out: &mut BytesMut) {
     write_data(body, out);
 }
 
+/// The messages in events that were written, or the one message of a body without events. Of a message with line breaks
+/// only the first line.
+pub(super) fn messages_of(written: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let whole = written.starts_with(b"{").then_some(written);
+    let lines = written.split(move |byte| whole.is_none() && *byte == b'\n');
+    lines.filter_map(move |line| whole.or_else(|| line.strip_prefix(b"data: ")))
+}
+
 /// The details of a stream's format; the default is as MCP defines it, the rest is for clients of earlier designs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wording {

@@ -73,7 +73,7 @@ impl Endpoint {
             return self.get(parts, sender).await;
         }
         match self.listen_unnamed(parts, sender).await {
-            Ok(response) => self.at_pace(parts.version, response, &self.share(sender.remote)),
+            Ok(response) => self.at_pace(parts.version, response, sender, &self.share(sender.remote)),
             Err(error) => reject(&error, None),
         }
     }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::lines::InputLines;
 use super::output;
 use crate::duplex::{DuplexConnection, DuplexSettings, MAX_WAITING};
+use crate::observe::{Observers, OpenCalls};
 
 /// How long the client may take to read the last lines when everything else is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -32,6 +33,7 @@ pub struct Stdio {
     exchanges: Option<Exchanges>,
     max_line_bytes: usize,
     grace: Duration,
+    observers: Observers,
 }
 
 /// Why a connection ends.
@@ -51,13 +53,19 @@ impl Stdio {
     /// Serves a client with these sessions, which are shut down with the connection. `max_line_bytes` bounds a line of
     /// the input; `grace` is the time that requests in flight get at the end.
     pub fn new(sessions: Sessions, max_line_bytes: usize, grace: Duration) -> Self {
-        Self { sessions, exchanges: None, max_line_bytes, grace }
+        Self { sessions, exchanges: None, max_line_bytes, grace, observers: Observers::default() }
     }
 
     /// Serves requests without a session too; these exchanges are shut down with the connection as well.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
         Self { exchanges: Some(exchanges), ..self }
+    }
+
+    /// Tells these of the client's requests.
+    #[must_use]
+    pub fn with_observers(self, observers: Observers) -> Self {
+        Self { observers, ..self }
     }
 
     /// Serves until the connection ends. The grace period is cut short once both have happened: the client has closed
@@ -119,7 +127,8 @@ impl Stdio {
 
     fn settings(&self) -> DuplexSettings {
         let caller = Caller { collect: Collect::Here, ..Caller::anonymous("stdio") };
-        DuplexSettings { caller, max_bytes: self.max_line_bytes, returns: None }
+        let calls = OpenCalls::of(&self.observers, &caller, "stdio", self.sessions.route());
+        DuplexSettings { caller, max_bytes: self.max_line_bytes, returns: None, calls }
     }
 
     /// Lets requests in flight finish, until `hurry` resolves. Returns whether it did.

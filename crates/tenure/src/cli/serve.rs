@@ -73,7 +73,7 @@ async fn serve(config: &Config, start: Start) -> Result<(), Failure> {
     tell(NotifyState::Ready);
     let mut outcome = Ok(());
     tokio::select! {
-        signal = signals.next() => tracing::info!(signal, "stopping"),
+        signal = signals.next_but(|| node.rotate_audit()) => tracing::info!(signal, "stopping"),
         () = node.taken_over() => tracing::info!("another process takes over"),
         trouble = lost(node.store()) => outcome = Err(store_is_lost(&trouble)),
     }

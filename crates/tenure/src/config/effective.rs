@@ -16,6 +16,7 @@ use tenure_session::task::TaskLimits;
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
+use super::audit::AuditConfig;
 use super::auth::AuthConfig;
 use super::compat::Compat;
 use super::error::{ConfigError, Warning};
@@ -50,6 +51,8 @@ pub struct Config {
     pub compat: Compat,
     /// What is logged and in which format.
     pub log: LogConfig,
+    /// What is recorded of who did what.
+    pub audit: AuditConfig,
     /// The files for TLS; without them, plain HTTP.
     pub tls: Option<Tls>,
     /// Who may use the server.
@@ -329,6 +332,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// A filter as `tracing` reads it: a level, or levels by target.
     pub level: String,
+    /// Whether there is a line for each request.
+    pub access: bool,
 }
 
 /// What an event survives once a client has seen it.
@@ -394,6 +399,7 @@ impl Default for Config {
             store_key_file: None,
             profile: None,
             log: LogConfig::default(),
+            audit: AuditConfig::default(),
             tls: None,
             auth: AuthConfig::default(),
             rules: Rules::default(),
@@ -434,7 +440,7 @@ impl Default for ExchangesConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Auto, level: "info".to_owned() }
+        Self { format: LogFormat::Auto, level: "info".to_owned(), access: true }
     }
 }
 

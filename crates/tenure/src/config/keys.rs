@@ -10,6 +10,7 @@ use tenure_layers::limited::OverLimit;
 use tenure_protocol::Eras;
 use tenure_session::limits::{OnGap, OtherServer, UnknownEventId};
 
+use super::audit::AuditDurability;
 use super::auth::AuthMode;
 use super::compat::Compat;
 use super::effective::{Config, DataOffer, LogFormat, Speaks, WriteDurability};
@@ -18,7 +19,8 @@ use super::upstream_auth::UpstreamAuthMode;
 use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::value::measure::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
 use super::value::place::{
-    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Origins, StoreUrl, Words,
+    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Names, Origins, Proxies,
+    StoreUrl, Words,
 };
 use super::value::rate::{PatternNumbers, PatternRates, RateOrOff, ServerNumbers};
 use super::value::web::{PlainText, Secret, WebUrl};
@@ -91,6 +93,10 @@ const FLAGS: &[(&str, &str)] = &[
 pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("", "Where to listen and where to keep sessions."),
     ("log", "What is logged. Logs go to standard error."),
+    (
+        "audit",
+        "Who did what: a log that shows every change made to it. `docs/audit.md` says what is recorded and how it is verified.",
+    ),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     (
         "auth",
@@ -178,6 +184,28 @@ keys! {
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or a filter by target such as
     /// `info,tenure_session=debug`.
     "log.level": LogFilter => config.log.level;
+    /// Whether each request leaves a line at `info`, with the target `access`; `docs/operations.md` says what it has. Such lines
+    /// are dropped, and counted, if more come than can be written.
+    "log.access": YesNo => config.log.access;
+
+    /// The file of the audit log. Nothing is recorded without one. Each process needs a file of its own.
+    "audit.file": Optional<File> => config.audit.file;
+    /// Whether a call that cannot be recorded is carried out: with `best_effort` it is, and the log says later how many
+    /// records are missing; with `required` it is refused, and none is answered whose end is not recorded.
+    "audit.durability": OneOf<AuditDurability> => config.audit.durability;
+    /// The file with the key that signs the log and digests arguments. It is made if there is no log yet. Without this it is called as
+    /// the log, with `.key` behind.
+    "audit.key_file": Optional<File> => config.audit.key_file;
+    /// Where the newest signed head of the log is kept too: it shows where the log was cut. Without this it is called as the log,
+    /// with `.head` behind; another disk is better.
+    "audit.head_file": Optional<File> => config.audit.head_file;
+    /// The tools whose arguments are recorded, the first 4 KiB of them, each as BACKEND/TOOL, TOOL or `*`, where `*` stands for any
+    /// characters. Of all other calls only a digest of the arguments is recorded.
+    "audit.arguments": Names => config.audit.arguments;
+    /// Parts of arguments that are not recorded, as JSON pointers such as `/password`.
+    "audit.redact": Names => config.audit.redact;
+    /// The size at which the file is put aside, under its name with the number of its first record behind.
+    "audit.max_size": Size<65536> => config.audit.max_bytes;
 
     /// The PEM file with the certificate chain. Needs `tls.key` too.
     "tls.cert": Optional<File> => tls_cert;
@@ -214,6 +242,9 @@ keys! {
     /// Origins whose pages are answered besides those of loopback, as browsers send them. Browsers are told so. `*`
     /// alone answers every origin.
     "http.allowed_origins": Origins => config.rules.origins;
+    /// Proxies that say for whom they send a request, each as an address or a network such as `10.0.0.0/8`. Only their
+    /// `Forwarded` and `X-Forwarded-For` count; the address in it is that of limits, logs and handlers.
+    "http.trusted_proxies": Proxies => config.rules.proxies;
     /// The largest request body.
     "http.max_body": Size<1> => config.rules.max_body_bytes;
     /// How long a request body may take to arrive.

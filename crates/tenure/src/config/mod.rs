@@ -13,6 +13,7 @@ mod keys;
 mod value;
 mod sources;
 mod backends;
+mod audit;
 mod auth;
 mod upstream_auth;
 mod layers;
@@ -29,6 +30,7 @@ mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use audit::{AuditConfig, AuditDurability};
 pub use auth::{AuthConfig, AuthMode, IssuerConfig};
 pub use compat::Compat;
 pub use effective::{

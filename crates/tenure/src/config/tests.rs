@@ -62,6 +62,16 @@ fn no_sources_show_the_defaults() {
         [log]
         format = "auto"                          # default
         level = "info"                           # default
+        access = true                            # default
+
+        [audit]
+        # file is not set
+        durability = "best_effort"               # default
+        # key_file is not set
+        # head_file is not set
+        arguments = []                           # default
+        redact = []                              # default
+        max_size = "256MiB"                      # default
 
         [tls]
         # cert is not set
@@ -81,6 +91,7 @@ fn no_sources_show_the_defaults() {
         [http]
         allowed_hosts = []                       # default
         allowed_origins = []                     # default
+        trusted_proxies = []                     # default
         max_body = "4MiB"                        # default
         body_timeout = "30s"                     # default
         keep_alive = "30s"                       # default
@@ -275,6 +286,11 @@ fn the_later_layer_wins_and_show_says_which() {
         # store_key_file is not set
 
         [log]
+
+        [audit]
+        # file is not set
+        # key_file is not set
+        # head_file is not set
 
         [tls]
         # cert is not set
@@ -502,6 +518,9 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
     let mut without_examples = values(&shown);
     let examples = [
         "profile",
+        "file",
+        "key_file",
+        "head_file",
         "cert",
         "key",
         "client_ca",

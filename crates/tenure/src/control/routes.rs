@@ -33,14 +33,56 @@ pub(super) type ControlAnswer = Response<Either<Full<Bytes>, LineBody>>;
 pub(super) async fn answer(
     operator: Operator,
     hand_over: Option<HandOver>,
+    uid: Option<u32>,
     request: Request<Incoming>,
 ) -> Result<ControlAnswer, Infallible> {
+    let audit = operator.audit().cloned();
+    let done = audit.as_ref().and_then(|_| action(request.method(), request.uri()));
+    let answer = answered(operator, hand_over, request).await;
+    if let (Some(audit), Some((method, name))) = (audit, done) {
+        audit.operator_did(
+            uid,
+            &method,
+            &name,
+            answer.status().is_success() || answer.status().is_informational(),
+        );
+    }
+    Ok(answer)
+}
+
+/// What is recorded of a request: whatever changes something, and whatever shows what clients keep. Keys are shown as the names
+/// that they have in logs.
+fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
+    let path = uri.path().strip_prefix(BASE)?.trim_matches('/');
+    let query = uri.query().unwrap_or_default();
+    let shows_contents = path.ends_with("/export") || Query(query).get("contents") == Some("true");
+    if *method != Method::POST && !shows_contents {
+        return None;
+    }
+    let (mut words, mut name) = (Vec::new(), String::new());
+    for word in path.split('/') {
+        match parse_key(word) {
+            Some(key) => name = key.label(),
+            None => words.push(word),
+        }
+    }
+    if shows_contents && !path.ends_with("/export") {
+        words.push("contents");
+    }
+    Some((words.join("."), name))
+}
+
+async fn answered(
+    operator: Operator,
+    hand_over: Option<HandOver>,
+    request: Request<Incoming>,
+) -> ControlAnswer {
     let path = request.uri().path().strip_prefix(BASE);
     if let (Some(take_over::PATH), &Method::POST, Some(hand_over)) = (path, request.method(), &hand_over) {
-        return Ok(hand_over.answer(request));
+        return hand_over.answer(request);
     }
     let answer = route(operator, request).await;
-    Ok(answer.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure)))
+    answer.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure))
 }
 
 async fn route(operator: Operator, request: Request<Incoming>) -> Result<ControlAnswer, Failure> {

@@ -90,8 +90,9 @@ impl Control {
                 }
             };
             let (operator, hand_over) = (operator.clone(), hand_over.clone());
+            let uid = stream.peer_cred().ok().map(|peer| peer.uid());
             let service =
-                service_fn(move |request| routes::answer(operator.clone(), hand_over.clone(), request));
+                service_fn(move |request| routes::answer(operator.clone(), hand_over.clone(), uid, request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)

@@ -1,8 +1,10 @@
 //! Where logs go: standard error, pretty for people and JSON for machines.
 //!
 //! A thread that logs never waits for the reader of the log: lines go into a `queue`, which another thread writes out.
-//! Lines from the same place in the code are limited per interval (`limit`), because clients can cause some at will.
+//! Lines from the same place in the code are limited per interval (`limit`), because clients can cause some at will. The
+//! lines about requests (`access`) go past the subscriber and that limit.
 
+mod access;
 mod limit;
 mod queue;
 
@@ -15,10 +17,13 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::access::LineForm;
 use self::limit::Limit;
 use self::queue::Queue;
 use crate::config::{LogConfig, LogFormat};
 use crate::failure::Failure;
+
+pub(crate) use access::access;
 
 /// How long the end of the process waits for queued lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -29,7 +34,14 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 /// The target of the log's own lines, which are not limited.
 const OWN: &str = "tenure::logs";
 
-static LOG: OnceLock<Queue> = OnceLock::new();
+static LOG: OnceLock<StartedLog> = OnceLock::new();
+
+/// The log of this process.
+#[derive(Debug)]
+struct StartedLog {
+    queue: Queue,
+    form: LineForm,
+}
 
 /// Starts logging. `rmcp` and the disk engine are limited to warnings: they log every session, as we do, and every
 /// file.
@@ -58,7 +70,8 @@ pub fn start(log: &LogConfig) -> Result<(), Failure> {
     // A separate descriptor, so that other writers to standard error do not wait for the lock of this one.
     let out = std::io::stderr().as_fd().try_clone_to_owned().map_err(failed)?;
     let queue = Queue::start(std::fs::File::from(out), limit.clone()).map_err(failed)?;
-    let queue = LOG.get_or_init(|| queue);
+    let form = if json { LineForm::Json } else { LineForm::Text };
+    let queue = &LOG.get_or_init(|| StartedLog { queue, form }).queue;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(queue.clone());
     // An internal error would go to standard error with `eprintln!`, which panics when its reader is gone.
     let builder = builder.log_internal_errors(false);
@@ -76,17 +89,17 @@ pub fn start(log: &LogConfig) -> Result<(), Failure> {
 
 /// Waits until all lines are written, but not longer than the end of a process may take.
 pub(crate) fn finish() {
-    if let Some(queue) = LOG.get() {
-        queue.finish(LAST_LINES);
+    if let Some(log) = LOG.get() {
+        log.queue.finish(LAST_LINES);
     }
 }
 
 /// Writes a text to standard error after all lines of the log, and waits a bounded time until it is written.
 pub(crate) fn last_words(text: &str) {
     match LOG.get() {
-        Some(queue) => {
-            queue.push_anyway(text.as_bytes());
-            queue.finish(LAST_LINES);
+        Some(log) => {
+            log.queue.push_anyway(text.as_bytes());
+            log.queue.finish(LAST_LINES);
         }
         None => {
             // If standard error is gone, there is no other place for the text.

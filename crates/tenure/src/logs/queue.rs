@@ -2,7 +2,8 @@
 //!
 //! A write to a pipe without a reader blocks for ever. So a thread that logs puts its line into a queue and goes on,
 //! and another thread writes. The queue is bounded in bytes; lines that do not fit are dropped and counted, and the log
-//! says how many when it is written again.
+//! says how many when it is written again. Lines about requests may be very many: they wait a moment for others, so that
+//! one write takes many of them, and they leave room for all other lines.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -17,6 +18,13 @@ use crate::escape::HarmlessLines;
 
 /// The most bytes in the queue.
 const MOST_BYTES: usize = 1 << 20;
+
+/// The room of lines about requests: when it is full, other lines still fit.
+const MOST_IN_PASSING: usize = MOST_BYTES / 4 * 3;
+
+/// How long lines about requests wait for others, unless there are many.
+const MOMENT: Duration = Duration::from_millis(50);
+const MANY_BYTES: usize = 32 << 10;
 
 /// Further room for the last messages of panics and of the end of the process.
 const MOST_LAST_BYTES: usize = 64 << 10;
@@ -45,6 +53,10 @@ struct QueueShared {
 struct QueueState {
     lines: Vec<u8>,
     dropped: u64,
+    /// Dropped lines about requests.
+    dropped_in_passing: u64,
+    /// Some of the lines must not wait for others.
+    is_urgent: bool,
     is_writing: bool,
 }
 
@@ -66,8 +78,25 @@ impl Queue {
             return;
         }
         state.lines.extend_from_slice(line);
+        state.is_urgent = true;
         drop(state);
         self.0.some.notify_one();
+    }
+
+    /// Queues a line about a request. Mostly without waking the writing thread.
+    pub(super) fn push_in_passing(&self, line: &[u8]) {
+        let mut state = self.0.state.lock();
+        let before = state.lines.len();
+        if before + line.len() > MOST_IN_PASSING {
+            state.dropped_in_passing += 1;
+            return;
+        }
+        state.lines.extend_from_slice(line);
+        let wakes = before == 0 || (before < MANY_BYTES && state.lines.len() >= MANY_BYTES);
+        drop(state);
+        if wakes {
+            self.0.some.notify_one();
+        }
     }
 
     /// Queues a text that must not be dropped, as far as the room for last messages allows.
@@ -75,6 +104,7 @@ impl Queue {
         let mut state = self.0.state.lock();
         let room = (MOST_BYTES + MOST_LAST_BYTES).saturating_sub(state.lines.len());
         state.lines.extend_from_slice(&words[..words.len().min(room)]);
+        state.is_urgent = true;
         drop(state);
         self.0.some.notify_one();
     }
@@ -82,6 +112,8 @@ impl Queue {
     /// Waits until all is written, at most this long.
     pub(super) fn flush(&self, limit: Duration) {
         let mut state = self.0.state.lock();
+        state.is_urgent = true;
+        self.0.some.notify_one();
         let is_busy = |state: &mut QueueState| state.is_writing || !state.lines.is_empty();
         self.0.none.wait_while_for(&mut state, is_busy, limit);
     }
@@ -109,15 +141,22 @@ impl Queue {
                     None => self.0.some.wait(&mut state),
                 }
             }
+            let can_wait = |state: &mut QueueState| !state.is_urgent && state.lines.len() < MANY_BYTES;
+            self.0.some.wait_while_for(&mut state, can_wait, MOMENT);
             std::mem::swap(&mut lines, &mut state.lines);
             state.is_writing = true;
+            state.is_urgent = false;
             let dropped = std::mem::take(&mut state.dropped);
+            let requests = std::mem::take(&mut state.dropped_in_passing);
             drop(state);
             write_all(&mut out, &lines);
             lines.clear();
             lines.shrink_to(KEPT_BYTES);
             if dropped > 0 {
                 tracing::warn!(target: OWN, dropped, "lines of the log were dropped, because its reader was too slow");
+            }
+            if requests > 0 {
+                tracing::warn!(target: OWN, requests, "lines about requests were dropped, because there were too many at once");
             }
         }
     }
@@ -186,6 +225,40 @@ mod tests {
         let read = Arc::default();
         let out = Slow { turns, read: Arc::clone(&read) };
         (Queue::start(out, Limit::default()).unwrap(), turn, read)
+    }
+
+    #[test]
+    fn lines_about_requests_leave_room_for_others_and_are_counted() {
+        let (queue, turn, read) = slow();
+        queue.push(b"first\n");
+        while !queue.0.state.lock().is_writing {
+            std::thread::yield_now();
+        }
+        let line = [b'r'; 1024];
+        for _ in 0..2 * MOST_BYTES / line.len() {
+            queue.push_in_passing(&line);
+        }
+        {
+            let state = queue.0.state.lock();
+            assert!(state.lines.len() <= MOST_IN_PASSING && state.dropped_in_passing > 0, "{state:?}");
+            assert_eq!(state.dropped, 0);
+        }
+        queue.push(b"another\n");
+        assert_eq!(queue.0.state.lock().dropped, 0, "it fits all the same");
+        drop(turn);
+        queue.flush(Duration::from_secs(60));
+        assert!(read.lock().ends_with(b"another\n"));
+    }
+
+    #[test]
+    fn a_line_about_a_request_is_written_without_any_other_line() {
+        let (queue, turn, read) = slow();
+        drop(turn);
+        queue.push_in_passing(b"request\n");
+        while read.lock().is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(*read.lock(), b"request\n");
     }
 
     #[test]

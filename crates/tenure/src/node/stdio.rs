@@ -86,5 +86,8 @@ impl StdioNode {
         tokio::join!(served, watched(self.control, end.clone()), tending);
         limits.tend().await;
         self.runtimes.states.stop().await;
+        if let Some(audit) = &self.runtimes.audit {
+            audit.close().await;
+        }
     }
 }

@@ -29,6 +29,7 @@ use super::key::{Prefix, key_text};
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
 use super::view::{Detail, LoopView, Page, SessionRow};
+use crate::audit::Audit;
 use crate::failure::Failure;
 use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
 
@@ -52,6 +53,8 @@ pub(crate) struct Operator {
     authenticator: Option<Authenticator>,
     /// How much clients may do, inside a server.
     call_limits: Option<CallLimits>,
+    /// Who did what, inside a server that records it.
+    audit: Option<Arc<Audit>>,
     limits: Arc<Limits>,
     data: DataOperator,
     /// One import at a time: two imports of the same session would interfere.
@@ -83,6 +86,7 @@ impl Operator {
             budget: None,
             authenticator: None,
             call_limits: None,
+            audit: None,
             limits: Arc::new(limits),
             data,
             importing: one(),
@@ -92,7 +96,7 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, .. } = server.clone();
+        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, audit, .. } = server.clone();
         let limits = sessions.limits().clone();
         let (sessions, exchanges, call_limits) = (Some(sessions), Some(exchanges), Some(limiting.calls));
         let authenticator = auth.map(|auth| auth.authenticator);
@@ -101,8 +105,14 @@ impl Operator {
             exchanges,
             authenticator,
             call_limits,
+            audit,
             ..Self::offline(store, limits, DataOperator::online(states, kinds))
         }
+    }
+
+    /// Records what operators do.
+    pub(crate) fn audit(&self) -> Option<&Arc<Audit>> {
+        self.audit.as_ref()
     }
 
     /// Adds the counts of what clients make the server hold.

@@ -6,6 +6,7 @@
 mod node;
 mod backends;
 mod upstream_credentials;
+mod audit;
 mod auth;
 mod limits;
 mod store;

@@ -25,10 +25,12 @@ use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
 
 use super::OpenedStore;
+use super::audit;
 use super::auth::Auth;
 use super::backends::{self, Served, responder, restricted};
 use super::limits::Limiting;
 use super::store::{self, Access};
+use crate::audit::Audit;
 use crate::config::{Config, DataOffer};
 use crate::failure::Failure;
 use crate::servers;
@@ -46,6 +48,8 @@ pub(crate) struct Runtimes {
     pub(crate) budget: Budget,
     /// How much clients may do.
     pub(crate) limits: Limiting,
+    /// Who did what, if that is recorded.
+    pub(crate) audit: Option<Arc<Audit>>,
 }
 
 /// The runtimes with what stands in front of them.
@@ -73,6 +77,7 @@ pub(crate) async fn assemble(
         },
         stall_timeout: config.bounds.stall_timeout,
         budget: runtimes.budget.clone(),
+        observers: audit::observers(config, runtimes.audit.as_ref()),
         ..config.rules.clone()
     };
     let endpoint = |route: Route| {
@@ -111,7 +116,8 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
     let folder = store::control_folder(config, &opened)?;
     let runtimes = run(opened, config, limits, (served, None)).await?;
     let stdio = Stdio::new(runtimes.sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
-        .with_exchanges(runtimes.exchanges.clone());
+        .with_exchanges(runtimes.exchanges.clone())
+        .with_observers(audit::observers(config, runtimes.audit.as_ref()));
     Ok(Assembled { runtimes, front: stdio, folder })
 }
 
@@ -129,6 +135,7 @@ async fn run(
     if let Some(auth) = &auth {
         auth.read_revocations(store.as_ref()).await?;
     }
+    let audit = audit::open(config)?;
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
     let limiting = Limiting::new(config, served.limits.clone(), &store);
@@ -139,6 +146,7 @@ async fn run(
     let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);
     let backend = restricted(backend, auth.as_ref().and_then(Auth::all_tools));
     let backend = limiting.calls.in_front(backend);
+    let backend = audit::audited(backend, audit.as_ref());
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -161,6 +169,11 @@ async fn run(
     };
     let sessions =
         Sessions::start_with_servers(parts, fingerprints.clone()).with_addresses(limiting.addresses.clone());
+    let tasks = Tasks::start(Arc::clone(&store), Arc::clone(&clock) as _, task_limits);
+    if let Some(audit) = &audit {
+        sessions.observed_by(Arc::clone(audit) as _);
+        tasks.observed_by(Arc::clone(audit) as _);
+    }
     let responder = responder(&backend, config, &loops);
     let exchanges = Exchanges::start(exchange::ExchangeParts {
         responder,
@@ -175,12 +188,12 @@ async fn run(
             false => Caching::Private,
         },
     })
-    .with_store(Arc::clone(&store), fingerprints)
-    .with_tasks(Tasks::start(store, Arc::new(SystemClock), task_limits));
+    .with_store(store, fingerprints)
+    .with_tasks(tasks);
     for part in [&loops, states.loops(), exchanges.loops()] {
         sessions.loops().include(part);
     }
-    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget, limits: limiting })
+    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget, limits: limiting, audit })
 }
 
 /// Puts data sessions in front of a server, if they are offered.

@@ -9,6 +9,7 @@
     reason = "tests start tasks, look at the clock, and fail by panicking"
 )]
 
+mod audit;
 mod auth;
 mod bounds;
 mod cli;

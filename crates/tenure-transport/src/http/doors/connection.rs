@@ -19,6 +19,7 @@ use crate::http::access::{Opener, Sender};
 use crate::http::doors::keeper::Doorkeeper;
 use crate::http::doors::presence::{Lease, Presence};
 use crate::http::endpoint::Endpoint;
+use crate::observe::OpenCalls;
 
 /// How long the cursor of a client is kept when `linger` is not set.
 const CURSOR_KEPT: Duration = Duration::from_secs(30 * 60);
@@ -131,7 +132,9 @@ impl DoorConnection {
         let resumed = resumed.map(|(session, cursor)| (session, cursor.or(left_at)));
         // Clients at these doors wait for an answer on the same connection.
         let caller = Caller { collect: Collect::Here, ..caller };
-        let settings = DuplexSettings { caller, max_bytes, returns: Some(id) };
+        let transport = if caller.transport == "websocket" { "websocket" } else { "sse" };
+        let calls = OpenCalls::of(&endpoint.rules().observers, &caller, transport, sessions.route());
+        let settings = DuplexSettings { caller, max_bytes, returns: Some(id), calls };
         let tasks = Tasks::default();
         if resumed.is_some() {
             tasks.opened.cancel();
@@ -247,6 +250,8 @@ impl DoorConnection {
         tasks.kill.cancel();
         tasks.running.close();
         tasks.running.wait().await;
+        // They hold the session, which may go dormant while it waits for its client.
+        self.settings.calls.end_all();
         // Dropping the last sender ends the writer.
         drop((connection, output));
         let cursor = written.await;

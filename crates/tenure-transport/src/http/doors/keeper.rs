@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, Response};
 use tenure_protocol::{Error, Reason};
 use tenure_session::{Principal, SessionId, UsableUntil};
@@ -18,8 +19,9 @@ use crate::duplex::InputMessage;
 use crate::http::answer::AnswerFormat;
 use crate::http::body::Body;
 use crate::http::cors;
-use crate::http::endpoint::{Endpoint, Remote};
+use crate::http::endpoint::{Endpoint, Remote, observed};
 use crate::http::reject::reject_method;
+use crate::observe::{OpenRequest, RequestNotes};
 use crate::permits::ConnectionPermit;
 
 /// A door that is open.
@@ -112,12 +114,32 @@ impl Doorkeeper {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (parts, body) = request.into_parts();
+        let client = Remote::behind(remote, &parts.headers, endpoint.rules());
+        let remote = client.as_ref().or(remote);
+        let open = endpoint.observe(&parts, remote);
+        let notes = open.as_ref().map(OpenRequest::notes);
+        let response = self.answered(door, endpoint, (parts, body), remote, notes).await;
+        observed(response, open)
+    }
+
+    async fn answered<B>(
+        &self,
+        door: Door,
+        endpoint: &Endpoint,
+        (parts, body): (Parts, B),
+        remote: Option<&Remote>,
+        notes: Option<&Arc<RequestNotes>>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let methods = self.methods(door);
         let page = match endpoint.admit(&parts, remote, methods) {
             ControlFlow::Continue(page) => page,
             ControlFlow::Break(response) => return response,
         };
-        let sender = match endpoint.identify(&parts, remote).await {
+        let sender = match endpoint.identify(&parts, remote, notes).await {
             Ok(sender) => sender,
             Err(refusal) => return cors::readable(*refusal, page),
         };

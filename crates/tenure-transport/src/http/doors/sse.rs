@@ -104,6 +104,9 @@ impl Doorkeeper {
             Ok(taken) => taken,
             Err(error) => return reject(&error, None),
         };
+        if let Some(notes) = sender.notes {
+            notes.read(body.len());
+        }
         let incoming = match Incoming::parse(&body) {
             Ok(incoming) => incoming,
             Err(fault) => return malformed(&fault),

@@ -52,7 +52,7 @@ fn unknown_names_lead_to_the_closest() {
         &expect![[r#"
             error: tenure.toml:1: unknown section `rate_limit`
 
-            hint: the sections are log, tls, auth, http, doors, child, upstream, clients, limits, session, data_sessions, streams, exchanges, tasks, bridge, timeouts, shutdown
+            hint: the sections are log, audit, tls, auth, http, doors, child, upstream, clients, limits, session, data_sessions, streams, exchanges, tasks, bridge, timeouts, shutdown
         "#]],
     );
     fails(

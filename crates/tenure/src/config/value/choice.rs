@@ -8,6 +8,7 @@ use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
+use crate::config::audit::AuditDurability;
 use crate::config::auth::AuthMode;
 use crate::config::compat::Compat;
 use crate::config::effective::{DataOffer, Inherited, LogFormat, Speaks, WriteDurability};
@@ -80,6 +81,7 @@ macro_rules! choices {
 }
 
 choices! {
+    AuditDurability: "best_effort" => BestEffort, "required" => Required;
     AuthMode: "auto" => Auto, "none" => None;
     Compat: "none" => None, "sources" => Sources;
     LogFormat: "auto" => Auto, "pretty" => Pretty, "json" => Json;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use tenure_transport::http::{AllowedHosts, AllowedOrigins};
+use tenure_transport::http::{AllowedHosts, AllowedOrigins, Network, TrustedProxies};
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
 use crate::url_text::public_part;
@@ -137,6 +137,22 @@ impl ValueForm for BaseUrl {
     }
 }
 
+/// A list of names or patterns.
+pub(in crate::config) struct Names;
+
+impl ValueForm for Names {
+    type Of = Vec<String>;
+    fn expected() -> String {
+        "a list such as [\"files/read_*\", \"echo\"]".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
+        raw.names()
+    }
+    fn show(value: &Vec<String>) -> Option<String> {
+        Some(quoted_list(value))
+    }
+}
+
 /// Names with words for each of them.
 pub(in crate::config) struct Assignments;
 
@@ -210,6 +226,26 @@ impl ValueForm for Words {
     }
 }
 
+/// Addresses and networks of proxies.
+pub(in crate::config) struct Proxies;
+
+impl ValueForm for Proxies {
+    type Of = TrustedProxies;
+    fn expected() -> String {
+        "a list of addresses and networks such as [\"127.0.0.1\", \"10.0.0.0/8\"]".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<TrustedProxies, ValueRefusal> {
+        let networks = raw.names()?.into_iter().map(|name| {
+            let refused = |error| ValueRefusal::hint(format!("{} is {error}", quoted(&name)));
+            name.parse::<Network>().map_err(refused)
+        });
+        networks.collect::<Result<Vec<_>, _>>().map(TrustedProxies::new)
+    }
+    fn show(value: &TrustedProxies) -> Option<String> {
+        Some(quoted_list(value.networks().iter().map(Network::to_string)))
+    }
+}
+
 /// The hosts that are answered. Nothing listed means loopback only.
 pub(in crate::config) struct Hosts;
 
@@ -220,9 +256,9 @@ impl ValueForm for Hosts {
     }
     fn read(raw: &SettingValue) -> Result<AllowedHosts, ValueRefusal> {
         Ok(match names(raw, &host)? {
-            Names::None => AllowedHosts::Loopback,
-            Names::Any => AllowedHosts::Any,
-            Names::List(hosts) => AllowedHosts::List(hosts),
+            HostNames::None => AllowedHosts::Loopback,
+            HostNames::Any => AllowedHosts::Any,
+            HostNames::List(hosts) => AllowedHosts::List(hosts),
         })
     }
     fn show(value: &AllowedHosts) -> Option<String> {
@@ -244,9 +280,9 @@ impl ValueForm for Origins {
     }
     fn read(raw: &SettingValue) -> Result<AllowedOrigins, ValueRefusal> {
         Ok(match names(raw, &origin)? {
-            Names::None => AllowedOrigins::Loopback,
-            Names::Any => AllowedOrigins::Any,
-            Names::List(origins) => AllowedOrigins::List(origins),
+            HostNames::None => AllowedOrigins::Loopback,
+            HostNames::Any => AllowedOrigins::Any,
+            HostNames::List(origins) => AllowedOrigins::List(origins),
         })
     }
     fn show(value: &AllowedOrigins) -> Option<String> {
@@ -258,7 +294,7 @@ impl ValueForm for Origins {
     }
 }
 
-enum Names {
+enum HostNames {
     None,
     Any,
     List(Vec<String>),
@@ -268,7 +304,7 @@ enum Names {
 fn names(
     raw: &SettingValue,
     check: &dyn Fn(&str) -> Result<(), ValueRefusal>,
-) -> Result<Names, ValueRefusal> {
+) -> Result<HostNames, ValueRefusal> {
     // No host and no origin has a quote in it, but a list copied from a file has.
     if matches!(raw, SettingValue::Untyped(text) if text.contains('"')) {
         return Err(ValueRefusal::hint(
@@ -277,14 +313,14 @@ fn names(
     }
     let names = raw.names()?;
     match &names[..] {
-        [] => Ok(Names::None),
-        [name] if name == "*" => Ok(Names::Any),
+        [] => Ok(HostNames::None),
+        [name] if name == "*" => Ok(HostNames::Any),
         _ if names.iter().any(|name| name == "*") => {
             Err(ValueRefusal::hint("`*` stands for all, so it stands alone"))
         }
         _ => {
             names.iter().try_for_each(|name| check(name))?;
-            Ok(Names::List(names))
+            Ok(HostNames::List(names))
         }
     }
 }

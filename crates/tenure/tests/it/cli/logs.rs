@@ -195,6 +195,7 @@ async fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
+// But for the one line about each request, which can be turned off, and is left out if there are too many.
 async fn what_clients_do_wrong_fills_no_log() {
     let server = Server::start(&["--log", "json"]).await;
     let session = Session::start(server.address()).await;
@@ -216,5 +217,6 @@ async fn what_clients_do_wrong_fills_no_log() {
     }
     server.signal("TERM").await;
     let (_, _, logs) = server.ended().await;
-    assert!(logs.lines().count() < 20, "{logs}");
+    let others = logs.lines().filter(|line| !line.contains("\"target\":\"access\"")).count();
+    assert!(others < 20, "{logs}");
 }

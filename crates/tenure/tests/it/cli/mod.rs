@@ -1,5 +1,6 @@
 //! The real binary: what people type, what they read, and how it ends.
 
+pub(crate) mod access;
 mod descriptors;
 mod logs;
 mod lost;

@@ -2,6 +2,7 @@
 
 mod abuse;
 mod closed;
+mod observed;
 mod post_sse;
 mod processes;
 mod returning;

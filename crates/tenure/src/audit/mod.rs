@@ -1,0 +1,24 @@
+//! The audit log: who did what, in a file whose every change shows.
+//!
+//! Each line is a record that holds the hash of the line before it, and now and then a head: a record that is signed. So a
+//! line that was changed, removed, inserted or moved is found, and the newest head, which is also kept beside the log, shows
+//! where the log was cut.
+//!
+//! In: calls (`calls`, a layer in front of the servers), what happens to sessions and tasks and refusals (`events`), what
+//! operators do (from `control`). Out: lines in a file. Read in this order: `record` (a line), `chain` (its place), `key`,
+//! `file` (the file and its rotation), `writer` (the thread that writes), `calls`, `events`, `verify`, `start`.
+
+mod record;
+mod chain;
+mod key;
+mod file;
+mod writer;
+mod calls;
+mod events;
+mod start;
+mod verify;
+
+pub(crate) use calls::Audited;
+pub(crate) use chain::Head;
+pub(crate) use start::{Audit, AuditSettings, head_place};
+pub(crate) use verify::{Broken, LogEnd, LogFile, Verified, verify};

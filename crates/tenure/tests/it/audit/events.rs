@@ -1,0 +1,178 @@
+//! What is recorded of calls, sessions, questions, refusals and operators, and what is not.
+
+use serde_json::{Value, json};
+
+use super::log::Log;
+use crate::auth::world::{Bearing, World};
+use crate::cli::process::run;
+use crate::operator::place::{Place, label};
+use crate::support::client::Ask;
+use crate::support::modern;
+use crate::support::node::demo_with;
+use crate::support::session::Session;
+
+const CALL: [&str; 1] = ["call_finished"];
+
+#[tokio::test]
+async fn calls_are_recorded_with_who_made_them_and_how_they_ended() {
+    let log = Log::new();
+    let world = World::with_settings(
+        "scopes = [\"notebook_* = notes\"]\n",
+        &[("audit.file", &log.path().display().to_string())],
+    )
+    .await;
+    let (token, key) = (world.token("alice"), world.key("ci", ""));
+    let session = world.session(&token).await;
+    let call = |id, name: &str| {
+        let params = json!({ "name": name, "arguments": { "text": "secret words" } });
+        session.request(id, "tools/call", &params)
+    };
+    let traced = call(1, "public_echo").bearer(&token).header("X-Request-Id", "f3c1-77");
+    assert_eq!(world.send(traced).await.status(), 200);
+    world.send(call(2, "no_such_tool").bearer(&token)).await;
+    world.send(session.request(3, "resources/read", &json!({ "uri": "demo://about" })).bearer(&token)).await;
+    world.send(session.request(4, "tools/list", &json!({})).bearer(&token)).await;
+    let modern =
+        modern::ask(5, "tools/call", &json!({ "name": "public_echo", "arguments": { "text": "x" } }));
+    world.send(modern.header("X-API-Key", &key)).await;
+    // Refused: no scope, no credentials, bad ones.
+    assert_eq!(world.send(call(6, "notebook_read").bearer(&token)).await.status(), 403);
+    assert_eq!(world.send(Ask::post("{}")).await.status(), 401);
+    assert_eq!(world.send(Ask::post("{}").bearer("forged.token.here")).await.status(), 401);
+    assert_eq!(world.send(session.delete().bearer(&token)).await.status(), 204);
+    world.node.stop().await;
+    let who = ["principal/iss", "principal/sub", "principal/client_id", "principal/kind"];
+    let members = [&["method", "name", "outcome", "code"][..], &who].concat();
+    assert_eq!(
+        log.shown(&CALL, &members),
+        [
+            "tools/call public_echo ok - corp alice app token",
+            "tools/call no_such_tool error -32602 corp alice app token",
+            "resources/read demo://about ok - corp alice app token",
+            "tools/call public_echo ok - key ci - key",
+        ]
+    );
+    let first = &log.records(&CALL)[0];
+    assert_eq!((&first["request_id"], &first["remote"]), (&json!("f3c1-77"), &json!("127.0.0.1")));
+    assert!(first["args_digest"].as_str().is_some_and(|digest| digest.len() == 64), "{first}");
+    assert!(first["session"].as_str().unwrap().starts_with("s-") && first["client"] == "it", "{first}");
+    assert_eq!(
+        log.shown(&["refused"], &["code", "reason", "name", "principal/sub"]),
+        ["403 forbidden notebook_read alice", "401 unauthorized - -", "401 unauthorized - -"]
+    );
+    assert_eq!(
+        log.shown(&["session_created", "session_ended"], &["event", "outcome", "principal/sub", "client"]),
+        ["session_created - alice it", "session_ended deleted alice -"]
+    );
+    let said = log.verified().await;
+    assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
+    // Nothing that opens a door, and nothing that was said.
+    let text = log.text();
+    for secret in [&token, &key, &session.id, "secret words", "forged.token"] {
+        assert!(!text.contains(secret), "{secret} is in the log");
+    }
+}
+
+#[tokio::test]
+async fn al5_arguments_are_recorded_for_the_tools_that_are_listed_and_for_no_others() {
+    let log = Log::new();
+    let path = log.path().display().to_string();
+    let settings = [
+        ("audit.file", path.as_str()),
+        ("audit.arguments", "public_*,never"),
+        ("audit.redact", "/text,/none"),
+    ];
+    let node = demo_with(&settings).await;
+    let session = Session::start(node.address()).await;
+    let workspace = session.workspace().await;
+    session.tool(1, "public_echo", &json!({ "text": "the first secret", "more": [1, 2] })).await;
+    let note = json!({ "workspace_id": workspace, "text": "the second secret" });
+    session.tool(2, "notebook_append", &note).await;
+    node.stop().await;
+    let text = log.text();
+    assert!(!text.contains("secret") && !text.contains(&workspace), "{text}");
+    let args = log.shown(&CALL, &["name", "args"]);
+    assert_eq!(
+        args,
+        ["create_workspace -", r#"public_echo {"more":[1,2],"text":"(redacted)"}"#, "notebook_append -"]
+    );
+    // The same arguments have the same digest, which says nothing without the key.
+    let digests: Vec<_> = log.records(&CALL).iter().map(|record| record["args_digest"].clone()).collect();
+    assert!(digests[1] != digests[2] && digests.iter().all(Value::is_string), "{digests:?}");
+}
+
+#[tokio::test]
+async fn of_a_question_to_a_user_only_the_choice_is_recorded() {
+    let log = Log::new();
+    let path = log.path().display().to_string();
+    let node = demo_with(&[("audit.file", path.as_str())]).await;
+    let session = Session::start(node.address()).await;
+    for (id, answer) in [
+        (1, json!({ "action": "accept", "content": { "name": "Ada" } })),
+        (2, json!({ "action": "decline" })),
+    ] {
+        let call = session.request(id, "tools/call", &json!({ "name": "ask_name", "arguments": {} }));
+        let mut stream = call.begin(node.address()).await.events().await;
+        let question = stream.message().await.unwrap().1;
+        assert_eq!(question["method"], "elicitation/create");
+        let response = json!({ "jsonrpc": "2.0", "id": question["id"], "result": answer });
+        assert_eq!(session.post(&response).send(node.address()).await.status(), 202);
+        while stream.message().await.is_some_and(|(_, message)| message["id"] != id) {}
+    }
+    node.stop().await;
+    assert_eq!(
+        log.shown(&["elicitation_sent", "elicitation_answered"], &["event", "outcome"]),
+        [
+            "elicitation_sent -",
+            "elicitation_answered accept",
+            "elicitation_sent -",
+            "elicitation_answered decline"
+        ]
+    );
+    assert!(!log.text().contains("Ada"));
+}
+
+#[tokio::test]
+async fn what_operators_do_is_recorded_with_who_did_it() {
+    let (log, place) = (Log::new(), Place::new());
+    let server = place.serve_with(&["--set", &log.setting()]).await;
+    let session = Session::start(server.address()).await;
+    place.told(&["sessions", "list"]).await;
+    place.told(&["sessions", "revoke", &label(&session)]).await;
+    server.signal("TERM").await;
+    server.ended().await;
+    let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(log.path()).unwrap());
+    assert_eq!(
+        log.shown(&["admin_action"], &["method", "name", "outcome", "principal/kind", "principal/sub"]),
+        [format!("sessions.revoke {} ok operator uid-{user}", label(&session))]
+    );
+    assert_eq!(log.shown(&["session_ended"], &["outcome"]), ["revoked"]);
+}
+
+#[tokio::test]
+async fn a_log_is_shown_by_who_and_what() {
+    let log = Log::new();
+    let path = log.path().display().to_string();
+    let node = demo_with(&[("audit.file", path.as_str())]).await;
+    let session = Session::start(node.address()).await;
+    session.tool(1, "public_echo", &json!({ "text": "x" })).await;
+    session.tool(2, "no_such_tool", &json!({})).await;
+    node.stop().await;
+    let said = run(&["audit", "show", &path, "--tool", "public_echo", "--since", "1h"]).await;
+    assert_eq!((said.code, said.out.lines().count()), (Some(0), 2), "{}", said.out);
+    let said = run(&["audit", "show", &path, "--principal", "anonymous", "--json"]).await;
+    assert!(
+        said.out.lines().all(|line| log.text().contains(line)) && said.out.lines().count() >= 3,
+        "{}",
+        said.out
+    );
+    let said = run(&["audit", "show", &path, "--principal", "corp:nobody"]).await;
+    assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
+    // A byte is changed: the exit status and the number say so.
+    let text = std::fs::read_to_string(log.path()).unwrap();
+    std::fs::write(log.path(), text.replacen("public_echo", "public_ecko", 1)).unwrap();
+    let number = log.records(&CALL)[0]["seq"].as_u64().unwrap();
+    let said = log.verified().await;
+    assert_eq!(said.code, Some(1));
+    assert!(said.out.starts_with(&format!("broken at record {number}: ")), "{}", said.out);
+}

@@ -1,0 +1,47 @@
+//! What the access log says of the doors: each request of HTTP, and each request in a session that a door carries.
+
+use serde_json::json;
+
+use super::support::{OldClient, Socket, tool_call};
+use crate::cli::access::{lines, log_of};
+use crate::cli::process::Server;
+use crate::support::client::Ask;
+use crate::support::session::request;
+
+#[tokio::test]
+async fn requests_at_every_door_leave_their_lines() {
+    let doors = ["sse", "rpc", "post_sse", "websocket"].map(|door| ["--door", door]).concat();
+    let server = Server::start(&[&["--log", "json", "--set", "compat=sources"], &doors[..]].concat()).await;
+    let address = server.address();
+    let call = request(7, "tools/call", &json!({ "name": "public_echo", "arguments": { "text": "x" } }));
+    for path in ["/rpc", "/sse"] {
+        assert_eq!(Ask::post(call.to_string()).at(path).send(address).await.status(), 200, "{path}");
+    }
+    let mut old = OldClient::start(address).await;
+    old.send(&tool_call(1, "public_echo", &json!({ "text": "x" }))).await;
+    while old.events.message().await.is_some_and(|(_, message)| message["id"] != 1) {}
+    drop(old);
+    let mut socket = Socket::start(address).await;
+    socket.send(&tool_call(2, "no_such_tool", &json!({}))).await;
+    socket.next().await;
+    drop(socket);
+    let log = log_of(server).await;
+    let mut seen = lines(&log, &["via", "http", "path", "status", "name", "outcome"]);
+    // What the connection carries and what carries it end independently of each other.
+    seen.sort();
+    seen.dedup();
+    assert_eq!(
+        seen,
+        [
+            "http GET /sse 200 - -",
+            "http GET /ws 101 - -",
+            "http POST /messages 202 - -",
+            "http POST /rpc 200 public_echo ok",
+            "http POST /sse 200 public_echo ok",
+            "sse - - - - ok",
+            "sse - - - public_echo ok",
+            "websocket - - - - ok",
+            "websocket - - - no_such_tool error",
+        ]
+    );
+}
