@@ -1,5 +1,7 @@
 //! Calls of a day: what is counted, what the store keeps of it, and what a clock that is set does to it.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
