@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_session::Principal;
 use tenure_session::port::clock::Clock;
-use tenure_session::port::store::{Space, Store};
+use tenure_session::port::store::Space;
 use tenure_session::rate::Quotas;
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
