@@ -272,7 +272,7 @@ mod tests {
             let (mut line, mut waiting) = (Line::default(), Vec::new());
             let name = |who: u8| named(&who.to_string());
             // How often each other principal got a turn since this one began to wait or had its own.
-            let mut overtaken = vec![[0; 4]; 4];
+            let mut overtaken = [[0; 4]; 4];
             for (step, who, session) in steps {
                 match step {
                     0 | 1 if step == 0 || waiting.is_empty() => {

@@ -1,5 +1,7 @@
 //! Limits of calls, in front of a server that counts what it gets.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,11 +1,13 @@
 //! Calls of a day: what is counted, what the store keeps of it, and what a clock that is set does to it.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_session::Principal;
 use tenure_session::port::clock::Clock;
-use tenure_session::port::store::{Space, Store};
+use tenure_session::port::store::Space;
 use tenure_session::rate::Quotas;
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
