@@ -98,7 +98,10 @@ impl Starter {
     /// Opens a link to a child that serves this session alone.
     async fn open(&self, open: &Open) -> Result<Opened, RpcError> {
         let (label, mut wanted) = (open.outlet.session_label(), WantedChild::Any);
-        let owner = self.command.tells_principal.then(|| owner(&open.outlet.principal())).unwrap_or_default();
+        let owner = match self.command.tells_principal {
+            true => owner(&open.outlet.principal()),
+            false => Vec::new(),
+        };
         loop {
             let TakenChild { process, is_spare } = self.process(&label, wanted, &owner).await?;
             self.pool.fill();

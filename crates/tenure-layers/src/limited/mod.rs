@@ -20,4 +20,4 @@ mod layer;
 pub use fair::QueueBounds;
 pub use layer::CallLimits;
 pub use principals::{LimitLine, PrincipalLimits};
-pub use settings::{CallLimitSettings, OverLimit, PatternLimit, ToolPattern};
+pub use settings::{CallLimitSettings, CallPattern, OverLimit, PatternLimit};

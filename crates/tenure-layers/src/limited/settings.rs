@@ -92,19 +92,19 @@ pub enum OverLimit {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PatternLimit<T> {
     /// The tools.
-    pub pattern: ToolPattern,
+    pub pattern: CallPattern,
     /// Their limit.
     pub limit: T,
 }
 
 /// Tools: `BACKEND/TOOL`, `TOOL` or `*`, where `*` stands for any characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ToolPattern {
+pub struct CallPattern {
     backend: Option<Box<str>>,
     tool: Box<str>,
 }
 
-impl ToolPattern {
+impl CallPattern {
     /// Reads a pattern. `None` if a part of it is empty.
     pub fn parse(text: &str) -> Option<Self> {
         let (backend, tool) = match text.split_once('/') {
@@ -126,7 +126,7 @@ impl ToolPattern {
     }
 }
 
-impl std::fmt::Display for ToolPattern {
+impl std::fmt::Display for CallPattern {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.backend {
             Some(backend) => write!(f, "{backend}/{}", self.tool),
@@ -173,11 +173,11 @@ mod tests {
             ("f*/re*", Some("files"), "read", true),
         ];
         for (pattern, server, tool, named) in table {
-            let parsed = ToolPattern::parse(pattern).unwrap();
+            let parsed = CallPattern::parse(pattern).unwrap();
             assert_eq!(parsed.names(server, Some(tool)), named, "{pattern} {server:?} {tool}");
             assert_eq!(parsed.to_string(), pattern);
         }
-        assert!(ToolPattern::parse("files/read").unwrap().names(Some("files"), None));
-        assert!(["", "/a", "a/"].iter().all(|text| ToolPattern::parse(text).is_none()));
+        assert!(CallPattern::parse("files/read").unwrap().names(Some("files"), None));
+        assert!(["", "/a", "a/"].iter().all(|text| CallPattern::parse(text).is_none()));
     }
 }

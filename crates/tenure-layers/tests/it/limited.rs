@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use futures_util::poll;
 use serde_json::json;
 use tenure_layers::limited::{
-    CallLimitSettings, CallLimits, OverLimit, PatternLimit, QueueBounds, ToolPattern,
+    CallLimitSettings, CallLimits, CallPattern, OverLimit, PatternLimit, QueueBounds,
 };
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, RpcError};
 use tenure_session::Principal;
@@ -110,7 +110,7 @@ fn told(reply: &Reply) -> (String, u64) {
 }
 
 fn pattern<T>(text: &str, limit: T) -> Vec<PatternLimit<T>> {
-    vec![PatternLimit { pattern: ToolPattern::parse(text).unwrap(), limit }]
+    vec![PatternLimit { pattern: CallPattern::parse(text).unwrap(), limit }]
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,8 +17,8 @@ use tenure_auth::{
     AuthRefusal, Authenticator, Identity, Presented, ProtectedResource, TokenFault, UnixSeconds,
 };
 use tenure_protocol::{Error, Message, Method, Reason, RequestId, params};
-use tenure_session::call::Granted;
 use tenure_session::budget::Peer;
+use tenure_session::call::Granted;
 use tenure_session::port::clock::{Clock, Time};
 use tenure_session::{Principal, Session, UsableUntil};
 

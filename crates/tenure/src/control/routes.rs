@@ -157,10 +157,13 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
         }
         (
             _,
-            ["sessions" | "data" | "principals", ..] | ["backup"] | ["calls"] | ["usage"] | ["limits"] | ["loops"],
-        ) => {
-            Ok(refused(StatusCode::METHOD_NOT_ALLOWED))
-        }
+            ["sessions" | "data" | "principals", ..]
+            | ["backup"]
+            | ["calls"]
+            | ["usage"]
+            | ["limits"]
+            | ["loops"],
+        ) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
         _ => Ok(refused(StatusCode::NOT_FOUND)),
     }
 }

@@ -96,7 +96,8 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, audit, .. } = server.clone();
+        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, audit, .. } =
+            server.clone();
         let limits = sessions.limits().clone();
         let (sessions, exchanges, call_limits) = (Some(sessions), Some(exchanges), Some(limiting.calls));
         let authenticator = auth.map(|auth| auth.authenticator);

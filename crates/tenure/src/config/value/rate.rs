@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_layers::limited::{PatternLimit, ToolPattern};
+use tenure_layers::limited::{CallPattern, PatternLimit};
 use tenure_session::rate::Rate;
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
@@ -116,7 +116,7 @@ fn patterns<T>(
     let rows = raw.names()?;
     let row = |row: &String| {
         let (pattern, limit) = row.split_once('=')?;
-        Some(PatternLimit { pattern: ToolPattern::parse(pattern.trim())?, limit: read(limit.trim())? })
+        Some(PatternLimit { pattern: CallPattern::parse(pattern.trim())?, limit: read(limit.trim())? })
     };
     rows.iter().map(row).collect::<Option<_>>().ok_or_else(|| ValueRefusal::hint(hint))
 }

@@ -24,7 +24,7 @@ fn told(context: &CallContext) -> Value {
         "principal": caller.principal.name(),
         "app": caller.principal.client(),
         "client": context.client_name(),
-        "scopes": caller.scopes.as_deref(),
+        "scopes": caller.scopes.scopes().map(|scopes| scopes.to_vec()),
         "address": caller.remote.map(|remote| remote.ip().to_string()),
         "session": context.session_label().starts_with("s-"),
         "method": context.method().as_str(),
