@@ -13,9 +13,9 @@ use tenure_protocol::json::object::{self, Object};
 use tenure_protocol::json::{members, scan};
 use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
-use tenure_session::call::{Fanout, Granted, Scopes};
+use tenure_session::call::{Granted, Scopes};
 use tenure_session::port::BoxFuture;
-use tenure_session::{Principal, Route};
+use tenure_session::{Route, forward_link, forward_responder};
 
 /// The longest name of a tool or method that an error repeats.
 const MAX_NAME: usize = 128;
@@ -78,13 +78,7 @@ impl Link for RestrictedLink {
         self.inner.notify(notification);
     }
 
-    fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
-    }
-
-    fn echoes_cookies(&self) -> bool {
-        self.inner.echoes_cookies()
-    }
+    forward_link!(inner);
 }
 
 impl Responder for Restricted<dyn Responder> {
@@ -92,29 +86,7 @@ impl Responder for Restricted<dyn Responder> {
         restricted(&self.rules, call, |call| self.inner.respond(call))
     }
 
-    fn keeps_request_states(&self) -> bool {
-        self.inner.keeps_request_states()
-    }
-
-    fn keeps_tasks(&self, route: &Route) -> bool {
-        self.inner.keeps_tasks(route)
-    }
-
-    fn server_info(&self) -> Option<RawJson> {
-        self.inner.server_info()
-    }
-
-    fn forget(&self, principal: &Principal) {
-        self.inner.forget(principal);
-    }
-
-    fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
-    }
-
-    fn begin(&self, fanout: Fanout) {
-        self.inner.begin(fanout);
-    }
+    forward_responder!(inner);
 }
 
 fn restricted(

@@ -11,6 +11,8 @@
 //! call as long as it lasts, and is answered when it ends.
 
 pub mod probe;
+#[doc(hidden)]
+pub mod forward;
 mod greet;
 mod tool_pages;
 
@@ -147,7 +149,6 @@ pub trait Responder: Send + Sync + 'static {
         None
     }
 
-    /// Frees what the server holds for later requests of this principal, because its credentials were revoked. What works on
     /// Frees what the server holds for this principal: sessions, processes. Called when its credentials were revoked, and its
     /// requests have been told to end; those that still run may fail.
     fn forget(&self, principal: &Principal) {

@@ -1,8 +1,8 @@
 //! The two wrappers around a server that hold calls to their limits.
 //!
 //! A request that passes at once is handed on as it is: a few atomics, and nothing is allocated unless it takes a slot. One that has
-//! to wait does so in its own future, so it counts as running, and goes when it is withdrawn. Whatever was taken in cells for a
-//! request that is refused by a later cell is given back.
+//! to wait does so in its own future, so it counts as running, and goes when it is withdrawn. What a wrapper took for a request that
+//! it refuses itself is given back. A request that the inner wrapper refuses was a call all the same: it counts for its caller.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +10,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_protocol::{Error, Method, Notification, RawJson, Reason, Reply, RpcError, params};
+use tenure_protocol::{Error, Method, Notification, Reason, Reply, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
-use tenure_session::call::Fanout;
 use tenure_session::port::BoxFuture;
 use tenure_session::rate::{Quotas, RateCell, Stopwatch, Ticks};
-use tenure_session::{Principal, Route};
+use tenure_session::{Principal, forward_link, forward_responder};
 
 use super::fair::FairQueue;
 use super::principals::{self, OfPrincipal, PrincipalLimits, Principals, of_notifications};
@@ -193,13 +192,7 @@ impl Link for LimitedLink {
         }
     }
 
-    fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
-    }
-
-    fn echoes_cookies(&self) -> bool {
-        self.inner.echoes_cookies()
-    }
+    forward_link!(inner);
 }
 
 impl Responder for Limited<dyn Responder> {
@@ -208,25 +201,7 @@ impl Responder for Limited<dyn Responder> {
         self.guard.call(None, call, move |call| inner.respond(call))
     }
 
-    fn keeps_request_states(&self) -> bool {
-        self.inner.keeps_request_states()
-    }
-
-    fn keeps_tasks(&self, route: &Route) -> bool {
-        self.inner.keeps_tasks(route)
-    }
-
-    fn server_info(&self) -> Option<RawJson> {
-        self.inner.server_info()
-    }
-
-    fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
-    }
-
-    fn begin(&self, fanout: Fanout) {
-        self.inner.begin(fanout);
-    }
+    forward_responder!(inner);
 }
 
 /// Whose request it is.

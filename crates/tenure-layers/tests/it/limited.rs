@@ -30,6 +30,7 @@ struct Slow {
     running: AtomicUsize,
     most: AtomicUsize,
     calls: AtomicUsize,
+    forgotten: AtomicUsize,
 }
 
 struct Standing(Arc<Slow>);
@@ -65,6 +66,10 @@ impl Responder for Standing {
             tokio::time::sleep(SERVICE).await;
             Ok(RawJson::EMPTY_OBJECT)
         })
+    }
+
+    fn forget(&self, _: &Principal) {
+        self.0.forgotten.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -258,4 +263,15 @@ async fn without_limits_there_is_no_layer() {
     let backend: Arc<dyn Backend> = Arc::new(Standing(Arc::default()));
     let layered = limits.in_front(limits.in_front_of_server(Arc::clone(&backend), Some("files")));
     assert!(Arc::ptr_eq(&backend, &layered));
+}
+
+#[tokio::test]
+async fn a_server_behind_limits_is_told_to_forget_a_principal() {
+    let world = World::new(CallLimitSettings {
+        principal: Some(Rate::per_second(1000)),
+        servers_concurrent: vec![("files".into(), 4)],
+        ..settings()
+    });
+    world.front.forget(&Principal::named("corp:alice"));
+    assert_eq!(world.server.forgotten.load(Ordering::SeqCst), 1, "once, through both wrappers");
 }

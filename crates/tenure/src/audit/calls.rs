@@ -8,11 +8,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError, params};
-use tenure_session::Route;
+use tenure_protocol::{Method, Notification, Reason, Reply, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
-use tenure_session::call::{CallContext, Fanout};
+use tenure_session::call::CallContext;
 use tenure_session::port::BoxFuture;
+use tenure_session::{forward_link, forward_responder};
 use tokio::time::Instant;
 
 use super::record::{Event, LONGEST_ARGUMENTS, PrincipalRecord, Record, cut, millis};
@@ -70,13 +70,7 @@ impl Link for AuditedLink {
         self.inner.notify(notification);
     }
 
-    fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
-    }
-
-    fn echoes_cookies(&self) -> bool {
-        self.inner.echoes_cookies()
-    }
+    forward_link!(inner);
 }
 
 impl Responder for Audited<dyn Responder> {
@@ -85,25 +79,7 @@ impl Responder for Audited<dyn Responder> {
         audited(&self.audit, call, move |call| inner.respond(call))
     }
 
-    fn keeps_request_states(&self) -> bool {
-        self.inner.keeps_request_states()
-    }
-
-    fn keeps_tasks(&self, route: &Route) -> bool {
-        self.inner.keeps_tasks(route)
-    }
-
-    fn server_info(&self) -> Option<RawJson> {
-        self.inner.server_info()
-    }
-
-    fn close(&self) -> BoxFuture<()> {
-        self.inner.close()
-    }
-
-    fn begin(&self, fanout: Fanout) {
-        self.inner.begin(fanout);
-    }
+    forward_responder!(inner);
 }
 
 fn audited(
