@@ -115,13 +115,12 @@ impl FairQueue {
 impl Queue {
     /// Gives a slot to the next call, or makes it free.
     fn release(&mut self) {
-        while let Some(next) = self.line.pop() {
-            // Fails if the call has just stopped waiting.
-            if next.send(()).is_ok() {
-                return;
-            }
+        match self.line.pop() {
+            // Fails if the call has just stopped waiting. It then finds that it is no longer in the queue, and passes the slot
+            // on: to do it here as well would make two slots of one.
+            Some(next) => drop(next.send(())),
+            None => self.free += 1,
         }
-        self.free += 1;
     }
 }
 
@@ -306,6 +305,23 @@ mod tests {
                 prop_assert_eq!(line.waiting, waiting.len());
             }
         }
+    }
+
+    #[test]
+    fn a_slot_that_a_leaving_call_is_given_stays_one_slot() {
+        let queue = FairQueue::new(1, QueueBounds::default());
+        let slot = queue.enter_now().unwrap();
+        let (sender, turn) = oneshot::channel();
+        let ticket = queue.0.lock().line.push(&named("ann"), 1, sender);
+        let leaving =
+            Waiting { queue: Arc::clone(&queue.0), place: (named("ann"), 1, ticket), has_slot: false };
+        // Its time is up, and the slot comes free before it has left the queue.
+        drop(turn);
+        drop(slot);
+        drop(leaving);
+        assert_eq!(queue.counts(), (1, 0, 0));
+        let _slot = queue.enter_now().unwrap();
+        assert!(queue.enter_now().is_none(), "there is one slot, as before");
     }
 
     #[tokio::test(start_paused = true)]
