@@ -190,8 +190,18 @@ impl Authenticator {
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn taken_back(&self, identity: &Identity) {
+        self.0.generation.until(|| self.is_taken_back(identity)).await;
+    }
+
+    /// Whether credentials that were good have been taken back.
+    pub fn is_taken_back(&self, identity: &Identity) -> bool {
         let is_gone = || identity.key().is_some_and(|key| !self.0.keys.read().has(key));
-        self.0.generation.until(|| self.0.revoked.contains(identity) || is_gone()).await;
+        self.0.revoked.contains(identity) || is_gone()
+    }
+
+    /// A number that grows whenever good credentials may have been taken back.
+    pub fn generation(&self) -> u64 {
+        self.0.generation.number()
     }
 
     /// Verifies a token or key that has no verdict.

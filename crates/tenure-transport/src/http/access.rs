@@ -80,6 +80,8 @@ pub(super) struct Sender<'a> {
     pub(super) remote: Option<&'a Remote>,
     pub(super) principal: Principal,
     identity: Option<Arc<Identity>>,
+    /// Of the authenticator when the credentials were verified. As long as it is the same, none were taken back.
+    generation: u64,
     /// Where to note what becomes of the request, if it is observed.
     pub(super) notes: Option<&'a Arc<RequestNotes>>,
 }
@@ -189,8 +191,16 @@ impl Endpoint {
         notes: Option<&'a Arc<RequestNotes>>,
     ) -> Result<Sender<'a>, Box<Response<Body>>> {
         let Some(auth) = self.auth() else {
-            return Ok(Sender { remote, principal: Principal::ANONYMOUS, identity: None, notes });
+            return Ok(Sender {
+                remote,
+                principal: Principal::ANONYMOUS,
+                identity: None,
+                generation: 0,
+                notes,
+            });
         };
+        // Read first: what is taken back while the credentials are verified is noticed later.
+        let generation = auth.authenticator.generation();
         let certificate = remote.and_then(|remote| remote.certificate.as_deref());
         let verified = match Presented::read(&parts.headers, &parts.uri, parts.method.as_str()) {
             Ok(presented) => auth.verify(&presented.with_certificate(certificate)).await,
@@ -202,13 +212,23 @@ impl Endpoint {
                 if let Some(notes) = notes {
                     notes.principal(&principal);
                 }
-                Ok(Sender { remote, principal, identity: Some(identity), notes })
+                Ok(Sender { remote, principal, identity: Some(identity), generation, notes })
             }
             Err(refusal) => Err(Box::new(match self.count_failure(&refusal, remote) {
                 Err(error) => reject_credentials(&error),
                 Ok(()) => auth.refuse(&refusal, None, Answers::Session),
             })),
         }
+    }
+
+    /// Checks that the credentials of a sender were not taken back while the body of its request arrived.
+    pub(super) fn check_not_taken_back(&self, sender: &Sender<'_>) -> Result<(), Box<Response<Body>>> {
+        let (Some(auth), Some(identity)) = (self.auth(), &sender.identity) else { return Ok(()) };
+        if auth.authenticator.generation() == sender.generation || !auth.authenticator.is_taken_back(identity)
+        {
+            return Ok(());
+        }
+        Err(Box::new(auth.refuse(&AuthRefusal::Invalid(TokenFault::Revoked), None, Answers::Session)))
     }
 
     /// Counts credentials that are not good. Those that are missing or have expired are not counted: clients begin without any,

@@ -48,6 +48,9 @@ impl Endpoint {
         if let Some(notes) = sender.notes {
             notes.read(body.len());
         }
+        if let Err(refusal) = self.check_not_taken_back(sender) {
+            return *refusal;
+        }
         let asker = Asker { sender, held: Arc::new(held) };
         let response = match Incoming::parse(&body) {
             Err(_) | Ok(Incoming::Batch(_))

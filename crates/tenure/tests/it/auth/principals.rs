@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use super::office::Office;
 use super::strangers::{knowing, modern_ask};
 use super::world::{Bearing, now};
 use crate::support::client::Ask;
 use crate::support::modern;
-use crate::support::session::{Session, initialize};
+use crate::support::session::{Session, initialize, initialize_params};
 
 fn long() -> Value {
     json!({ "name": "long_task", "arguments": { "seconds": 3600, "interval_ms": 50 }, "_meta": { "progressToken": 1 } })
@@ -160,4 +162,35 @@ async fn data_sessions_stay_unless_they_shall_end_and_a_static_key_needs_a_new_o
         let said = office.command(arguments).await;
         assert!(said.code == Some(1) && said.err.contains(hint), "{arguments:?}: {}", said.err);
     }
+}
+
+#[tokio::test]
+async fn a_request_whose_body_arrives_after_the_revocation_is_refused() {
+    let office = Office::with("", "").await;
+    let alice = office.token("alice", now().0 - 5);
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize_params("2025-11-25") }).to_string();
+    let mut connection = TcpStream::connect(office.gateway.address).await.unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {alice}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+        office.gateway.address,
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 25];
+    connection.read_exact(&mut answer).await.unwrap();
+    assert_eq!(
+        &answer[..],
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        "the credentials were good, and the body is waited for"
+    );
+    office.told(&["principals", "revoke", "corp:alice"]).await;
+    connection.write_all(body.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    connection.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer[..], b"HTTP/1.1 401");
+    assert!(
+        office.row("corp:alice").await.is_none_or(|row| row["sessions"] == 0),
+        "and no session was begun"
+    );
 }
