@@ -23,6 +23,12 @@ pub(crate) fn of(headers: &HeaderMap) -> (Option<Arc<str>>, Option<Box<str>>) {
     (own.or(trace).map(Arc::from), trace.map(Box::from))
 }
 
+/// The id of a request, if it has one.
+pub(crate) fn id_of(headers: &HeaderMap) -> Option<Arc<str>> {
+    let own = only(headers, &REQUEST_ID).filter(|id| is_plain(id));
+    own.or_else(|| only(headers, &TRACEPARENT).and_then(trace_id)).map(Arc::from)
+}
+
 /// A new id. It is no secret, and unique in this process.
 pub(crate) fn make() -> Arc<str> {
     static PROCESS: OnceLock<u32> = OnceLock::new();

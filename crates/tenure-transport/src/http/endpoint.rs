@@ -120,7 +120,8 @@ impl Remote {
         let peer = peer?;
         let address = rules.proxies.client(peer.address, headers)?;
         let share = Some(rules.budget.share(Peer::at(address.ip())));
-        Some(Self { address, proxy: Some(peer.address), share, ..peer.clone() })
+        // The certificate is the proxy's, and proves nothing of the client.
+        Some(Self { address, proxy: Some(peer.address), share, certificate: None, scheme: peer.scheme })
     }
 }
 
@@ -339,7 +340,7 @@ impl Endpoint {
             tracestate: text(correlation::TRACESTATE),
             correlation: match sender.notes {
                 Some(notes) => Some(notes.correlation()),
-                None => correlation::of(&parts.headers).0,
+                None => correlation::id_of(&parts.headers),
             },
             collect: Collect::Resumes,
             held: Some(Arc::clone(&asker.held)),

@@ -26,6 +26,9 @@ const BATCH_BYTES: usize = 1 << 20;
 /// How often a head is written, if there is something to sign.
 const HEADS: Duration = Duration::from_secs(60);
 
+/// How long the end of the process waits for the disk.
+const CLOSING: Duration = Duration::from_secs(5);
+
 /// The log, for whoever has something to record. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct AuditWriter(Arc<WriterShared>);
@@ -124,8 +127,10 @@ impl AuditWriter {
             state.closes = Some(closed);
         }
         self.0.some.notify_one();
-        // Fails if the thread is gone; then nothing is left to wait for.
-        let _ = done.await;
+        // Fails if the thread is gone; then nothing is left to wait for. A disk that hangs must not hold up the next process.
+        if tokio::time::timeout(CLOSING, done).await.is_err() {
+            tracing::error!("the audit log could not be closed in time; its last records may be missing");
+        }
     }
 
     fn run(self, parts: WriterParts) {

@@ -200,7 +200,8 @@ keys! {
     /// with `.head` behind; another disk is better.
     "audit.head_file": Optional<File> => config.audit.head_file;
     /// The tools whose arguments are recorded, the first 4 KiB of them, each as BACKEND/TOOL, TOOL or `*`, where `*` stands for any
-    /// characters. Of all other calls only a digest of the arguments is recorded.
+    /// characters. BACKEND is that of `/mcp/BACKEND`; at `/mcp` in front of several servers TOOL is the name that clients see, with its
+    /// prefix. Of all other calls only a digest of the arguments is recorded.
     "audit.arguments": Names => config.audit.arguments;
     /// Parts of arguments that are not recorded, as JSON pointers such as `/password`.
     "audit.redact": Names => config.audit.redact;
@@ -260,7 +261,7 @@ keys! {
     /// one to close, and are answered with 503 then; `/healthz` and `/readyz` are answered on them at once.
     "http.max_connections": WholeNumber<1> => config.bounds.max_connections;
     /// Connections of one client address at once (of IPv6: of one network, the first 64 bits). Without it a quarter of
-    /// `http.max_connections`, and at least 64. Clients behind a proxy have the address of the proxy: behind one, set
+    /// `http.max_connections`, and at least 64. Connections of a proxy have the address of the proxy: behind one, set
     /// this to `http.max_connections`.
     "http.max_connections_per_peer": Optional<WholeNumber<1>> => config.bounds.max_connections_per_peer;
     /// How long a client may read nothing while there is something for it.
@@ -370,12 +371,12 @@ keys! {
     "clients.disk": Size<65536> => config.clients.disk_bytes;
     /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
     /// IPv6. With `50%`, as much stays free for all others as it holds itself. Without it: `50%`, and `100%` where the
-    /// server listens on loopback, since all its clients have the same address. So they have behind a proxy: set `100%`
-    /// there.
+    /// server listens on loopback without `http.trusted_proxies`, since all its clients have the same address. So they have
+    /// behind a proxy that is not listed: set `100%` there.
     "clients.max_share": Optional<Share> => config.clients.share;
 
     /// How often one client address may begin a session. Without it `30/min` for clients that are not on this machine; what is
-    /// written holds for all. Clients behind a proxy have the address of the proxy: behind one, set this to `off`.
+    /// written holds for all. Clients behind a proxy that is not in `http.trusted_proxies` have its address: set this to `off` there.
     "limits.initialize": Optional<RateOrOff> => config.rates.initialize;
     /// How often the credentials of one client address may be refused, expired ones aside. Beyond it they are refused with 429.
     /// Without it `10/min` for clients that are not on this machine; what is written holds for all.

@@ -40,6 +40,8 @@ pub(super) async fn answer(
     let done = audit.as_ref().and_then(|_| action(request.method(), request.uri()));
     let answer = answered(operator, hand_over, request).await;
     if let (Some(audit), Some((method, name))) = (audit, done) {
+        // What is named in the body is known to the route alone.
+        let name = answer.extensions().get::<ActedOn>().map_or(name, |acted| acted.0.clone());
         audit.operator_did(
             uid,
             &method,
@@ -56,7 +58,8 @@ fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
     let path = uri.path().strip_prefix(BASE)?.trim_matches('/');
     let query = uri.query().unwrap_or_default();
     let shows_contents = path.ends_with("/export") || Query(query).get("contents") == Some("true");
-    if *method != Method::POST && !shows_contents {
+    let only_looks = *method != Method::POST || matches!(path, "limits" | "principals/show");
+    if only_looks && !shows_contents {
         return None;
     }
     let (mut words, mut name) = (Vec::new(), String::new());
@@ -71,6 +74,10 @@ fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
     }
     Some((words.join("."), name))
 }
+
+/// The name of what a request was about, if its body has it.
+#[derive(Clone)]
+struct ActedOn(String);
 
 async fn answered(
     operator: Operator,
@@ -138,11 +145,14 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
         (&Method::POST, ["principals", verb @ ("show" | "revoke" | "reinstate")]) => {
             let PrincipalOrder { principal, data } = read_json(body, "a principal").await?;
             let fate = if data { DataFate::Ended } else { DataFate::Kept };
-            match *verb {
-                "show" => ok(&operator.principal(&principal).await?),
-                "revoke" => ok(&operator.revoke_principal(&principal, fate).await?),
-                _ => ok(&operator.reinstate_principal(&principal).await?),
-            }
+            let done = match *verb {
+                "show" => operator.principal(&principal).await.and_then(|shown| ok(&shown)),
+                "revoke" => operator.revoke_principal(&principal, fate).await.and_then(|done| ok(&done)),
+                _ => operator.reinstate_principal(&principal).await.and_then(|done| ok(&done)),
+            };
+            let mut answer = done.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure));
+            answer.extensions_mut().insert(ActedOn(principal));
+            Ok(answer)
         }
         (&Method::GET, ["calls"]) => ok(&operator.calls()),
         (&Method::GET, ["usage"]) => ok(&operator.usage()),

@@ -145,8 +145,9 @@ async fn run(
     };
     let (backend, states) = with_data_sessions(config, served, &store, carry, &budget);
     let backend = restricted(backend, auth.as_ref().and_then(Auth::all_tools));
-    let backend = limiting.calls.in_front(backend);
     let backend = audit::audited(backend, audit.as_ref());
+    // In front of the record of calls: a call that is refused here was not made, and is recorded as a refusal.
+    let backend = limiting.calls.in_front(backend);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -225,8 +226,10 @@ fn with_data_sessions(
 
 /// The bounds of what clients may make the process hold.
 fn budget(config: &Config) -> Budget {
-    // All clients on this machine have the same address, so that a share per address would be one for all of them.
-    let by_place = if config.listen.ip().is_loopback() { 100 } else { 50 };
+    // All clients on this machine have the same address, so that a share per address would be one for all of them. A listed
+    // proxy tells them apart.
+    let is_one_peer = config.listen.ip().is_loopback() && config.rules.proxies.networks().is_empty();
+    let by_place = if is_one_peer { 100 } else { 50 };
     let limits = BudgetLimits::default()
         .with_share(config.clients.share.unwrap_or(by_place))
         .with(Resource::Memory, config.clients.memory_bytes)
