@@ -1,6 +1,6 @@
 //! What happened to each request, told once, when its answer has ended: for access logs, metrics and audit logs.
 //!
-//! In: what every step learns about a request, noted in [`RequestNotes`]. Out: one [`RequestEnd`] for the
+//! In: what every step learns about a request, noted in `RequestNotes`. Out: one [`RequestEnd`] for the
 //! [`RequestObserver`], also if the request was refused or its client hung up. Without an observer there are no notes, and
 //! nothing is allocated.
 

@@ -685,7 +685,6 @@ fn in_force(ttl: IdleTtl, inner: &SessionRuntime) -> u64 {
     ttl.map_or(u64::MAX, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The error for a session that has ended.
 /// The name of the client in the params of `initialize`.
 fn client_name(initialize: &RawJson) -> Option<Box<str>> {
     #[derive(serde::Deserialize)]
@@ -700,6 +699,7 @@ fn client_name(initialize: &RawJson) -> Option<Box<str>> {
     initialize.read::<Introduction>().ok().map(|said| said.client.name)
 }
 
+/// The error for a session that has ended.
 pub(super) fn ended_error(end: EndCause) -> Error {
     let how = match end {
         EndCause::Deleted => "Session was deleted",

@@ -41,11 +41,14 @@ impl Secrets {
     }
 
     fn search_but(&self, place: &str, bytes: &[u8], but: &[&str]) {
+        // All secrets are ASCII, and a text is searched much faster than bytes are by hand.
+        let place_text = String::from_utf8_lossy(bytes);
         for (what, text) in self.0.iter().filter(|(what, _)| !but.contains(what)) {
-            let found = bytes.windows(text.len()).position(|window| window == text.as_bytes());
-            if let Some(at) = found {
-                let around = &bytes[at.saturating_sub(120)..(at + text.len() + 40).min(bytes.len())];
-                panic!("{what} is in {place}: {}", String::from_utf8_lossy(around));
+            assert!(text.is_ascii(), "{what} could not be found in a text");
+            if let Some(at) = place_text.find(text.as_str()) {
+                let before = place_text.floor_char_boundary(at.saturating_sub(120));
+                let after = place_text.ceil_char_boundary((at + text.len() + 40).min(place_text.len()));
+                panic!("{what} is in {place}: {}", &place_text[before..after]);
             }
         }
     }
@@ -85,10 +88,16 @@ fn text_of(response: &Response) -> String {
 
 #[tokio::test]
 async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_operators_command() {
+    let audit = tempfile::tempdir().unwrap();
+    let audit_file = audit.path().join("audit.jsonl");
+    let audited = format!(
+        "[limits]\nprincipal = \"1000/s\"\n[audit]\nfile = \"{}\"\ndurability = \"required\"\n",
+        audit_file.display()
+    );
     let sections = "[log]\nlevel = \"trace\"\n[tasks]\nafter = \"300ms\"\n[exchanges]\nstream_after = \"50ms\"\n\
          [doors]\nsse = true\nrpc = true\npost_sse = true\nmcp_sse = true\nwebsocket = true\n";
     let rules = "dpop = true\nscopes = [\"* = mcp:use\", \"notebook_append = notes:write\"]\n";
-    let mut office = Office::with(rules, sections).await;
+    let mut office = Office::with(rules, &format!("{sections}{audited}")).await;
     let (mut secrets, mut refusals) = (Secrets::default(), Vec::new());
     let token = |user: &str, scope: &str| {
         let claims = json!({
@@ -234,6 +243,8 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
         &["calls"],
         &["calls", "--json"],
         &["usage", "--json"],
+        &["limits", "show", "--json"],
+        &["audit", "show", "--json", &audit_file.display().to_string()],
         &["principals", "list", "--json"],
         &["principals", "show", "corp:alice"],
         &["principals", "show", "corp:alice", "--json"],
@@ -256,6 +267,8 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
 
     let log = office.gateway.whole_log().await.join("\n");
     assert!(log.contains("credentials refused"), "the log is that of everything");
+    let has_access_lines = log.contains("\"target\":\"access\"") || log.contains("INFO access:");
+    assert!(has_access_lines, "and has a line for each request");
     secrets.search("the log", log.as_bytes());
     for (command, said) in &told {
         assert!(!said.is_empty(), "{command} says nothing");
@@ -271,7 +284,11 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
     let mut found = Vec::new();
     files(&folder, &mut found);
     files(office.keys.path(), &mut found);
+    files(audit.path(), &mut found);
     assert!(found.len() > 3, "{found:?}");
+    let recorded = std::fs::read_to_string(&audit_file).unwrap();
+    assert!(recorded.contains("create_workspace"), "calls were recorded: {recorded}");
+    secrets.search("the audit log", recorded.as_bytes());
     for file in &found {
         let bytes = std::fs::read(file).unwrap();
         secrets.search_but(&file.display().to_string(), &bytes, &contents);

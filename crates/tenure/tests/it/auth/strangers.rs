@@ -272,10 +272,16 @@ impl Belongings {
     }
 }
 
-/// An answer without the id that it repeats, and without the time to wait that is spread by that id.
+/// An answer without the id that it repeats, the time to wait that is spread by that id, and the second in which it was given.
 fn words(answer: &crate::support::client::Response, id: &str) -> String {
     let head = format!("{answer:?}");
     let head = head.split("body: [").next().unwrap_or_default();
+    let head = match head.split_once("date: ") {
+        Some((before, after)) => {
+            format!("{before}{}", after.split_once(" GMT").map_or(after, |(_, rest)| rest))
+        }
+        None => head.to_owned(),
+    };
     let text = format!("{head}\n{}", String::from_utf8_lossy(&answer.body)).replace(id, "ID");
     text.lines().filter(|line| !line.starts_with("retry:")).collect::<Vec<_>>().join("\n")
 }
