@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::process::tenure;
 use crate::gateway::family::{self, CHILD, FAMILY, Process};
+use crate::support::address::own_address;
 use crate::support::node::patient_flags;
 use crate::support::session::Session;
 use crate::support::wait::{DEADLINE, until, within};
@@ -81,7 +82,7 @@ impl Gateway {
         let folder = TempDir::new().unwrap();
         let mark = folder.path().file_name().unwrap().to_string_lossy().into_owned();
         let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        let listen = "127.0.0.1:0".to_owned();
+        let listen = own_address();
         let run = Run {
             settings: text(settings),
             command: text(command),

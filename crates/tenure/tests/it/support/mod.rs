@@ -1,6 +1,7 @@
 //! What these tests share: nodes to talk to, a raw HTTP client, a session held by that client, and a proxy
 //! that cuts connections.
 
+pub(crate) mod address;
 pub(crate) mod client;
 pub(crate) mod events;
 pub(crate) mod example;
