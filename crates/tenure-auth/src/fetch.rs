@@ -175,7 +175,7 @@ impl Resolve for PublicNames {
     }
 }
 
-/// The address that the host of a URL is, if it is none that has to be resolved. `localhost` need not be.
+/// The address of a URL whose host is an address, or `localhost`; `None` for a name that has to be resolved.
 pub(crate) fn address_of(url: &Url) -> Option<IpAddr> {
     let host = url.host_str()?.trim_start_matches('[').trim_end_matches(']');
     match host.trim_end_matches('.') {

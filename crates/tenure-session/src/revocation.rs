@@ -1,6 +1,6 @@
 //! Principals whose credentials were taken back: what was issued to them until a moment is refused from then on.
 //!
-//! One record for each principal, which stays until an operator removes it: nobody knows how long the longest of their
+//! One record for each principal, which stays until an operator removes it: it is not known how long the longest of their
 //! credentials would be good. In: names and times. Out: records of [`Space::Principal`]. Whether credentials are older than
 //! a record is for those who verify them.
 

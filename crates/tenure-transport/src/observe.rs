@@ -140,7 +140,7 @@ pub trait RequestObserver: Send + Sync + 'static {
     fn ended(&self, request: &RequestEnd<'_>);
 }
 
-/// Who hears of requests; nobody by default. Cheap to clone.
+/// The observers of requests; empty by default. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Observers(Option<Arc<dyn RequestObserver>>);
 

@@ -55,7 +55,7 @@ impl ClientKey {
         Self::from_pem(&bytes, id).ok_or_else(|| ClientKeyError::NoKey(path.to_owned()))
     }
 
-    /// The key in a PEM text; `None` if there is none that we know.
+    /// The key in a PEM text; `None` if it has no key of a kind that we know.
     pub fn from_pem(pem: &[u8], id: Option<&str>) -> Option<Self> {
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem).ok()?;
         let der = der.secret_pkcs8_der();

@@ -1,7 +1,7 @@
 //! The tokens for one server behind: got once for all who wait, renewed before they expire, and again if the server refuses one.
 //!
 //! A request waits only if there is no token, or an expired one. Four fifths into its life a token is renewed in the background.
-//! After a failure nobody asks again for ten seconds. All this is kept for each caller, if tokens are of callers.
+//! After a failure no request is sent for ten seconds. All this is kept for each caller, if tokens are of callers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::time::UnixSeconds;
 /// How many callers have a token for one server at once.
 const CAPACITY: usize = 4096;
 
-/// How long nobody asks again after a failure, and how long a renewed token that is refused again is not renewed once more.
+/// How long no request is sent after a failure, and how long a renewed token that is refused again is not renewed once more.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// How long one attempt may take: discovery and the request for the token together.
@@ -53,7 +53,7 @@ impl OutgoingClients {
 /// How tokens for a server behind are got.
 #[derive(Clone)]
 pub struct OutgoingSettings {
-    /// The URL of the server behind. It may hold a secret, which is told to nobody.
+    /// The URL of the server behind. It may hold a secret, so it stays in here.
     pub upstream: String,
     /// What tokens are asked for with.
     pub grant: OutgoingGrant,
@@ -101,7 +101,7 @@ struct Slot {
 #[derive(Debug, Default)]
 struct SlotState {
     kept: Option<Kept>,
-    /// Why the last attempt failed, and until when nobody tries again.
+    /// Why the last attempt failed, and until when no other is made.
     failed: Option<(OutgoingRefusal, UnixSeconds)>,
 }
 

@@ -65,7 +65,7 @@ impl FairQueue {
     /// Takes a slot that is free now.
     pub(super) fn enter_now(&self) -> Option<Slot> {
         let mut queue = self.0.lock();
-        // A free slot means that nobody waits.
+        // A free slot means that no call waits.
         queue.free = queue.free.checked_sub(1)?;
         Some(Slot(Arc::clone(&self.0)))
     }

@@ -58,7 +58,7 @@ impl CallLimits {
         self
     }
 
-    /// Puts the limits of callers in front of a server; the server itself, if there are none.
+    /// Puts the limits of callers in front of a server. Without limits it returns the server itself.
     pub fn in_front(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
         match self.0.settings.limits_callers() {
             true => Arc::new(Limited { inner: backend, guard: Guard::Callers(Arc::clone(&self.0)) }),
@@ -66,7 +66,7 @@ impl CallLimits {
         }
     }
 
-    /// Puts the limits of tools and of this server right in front of the server; the server itself, if there are none.
+    /// Puts the limits of tools and of this server right in front of the server. Without limits it returns the server itself.
     pub fn in_front_of_server(&self, backend: Arc<dyn Backend>, name: Option<&str>) -> Arc<dyn Backend> {
         let settings = &self.0.settings;
         let most = settings.of_server(name);

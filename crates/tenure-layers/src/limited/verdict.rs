@@ -9,7 +9,7 @@ use tenure_session::rate::{Rate, RateCell, Ticks, rate_limited};
 use super::OverLimit;
 use super::fair::{FairQueue, NoSlot, Slot};
 
-/// When a client may try again that found no slot: nobody knows how long calls take.
+/// When a client that found no slot may try again. It is a guess: how long calls take is not known.
 const SLOT_RETRY: Duration = Duration::from_secs(1);
 
 /// Room that was taken in cells, to be given back if the request is refused after all.
@@ -22,7 +22,7 @@ pub(super) struct Reserved<'a> {
 }
 
 impl<'a> Reserved<'a> {
-    /// Takes room in a cell. If there is none, all that was taken before is given back.
+    /// Takes room in a cell. If the cell has no room, all that was taken before is given back.
     pub(super) fn take(
         &mut self,
         cell: &'a RateCell,

@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl AddressRates {
-    /// These limits; `None` is none.
+    /// These limits; `None` means no limit.
     pub fn new(initialize: Option<AddressRate>, failures: Option<AddressRate>) -> Self {
         let (begun, failed) = (RateTable::new(MOST), RateTable::new(MOST));
         Self(Arc::new(Inner { initialize, failures, begun, failed, clock: Stopwatch::start() }))

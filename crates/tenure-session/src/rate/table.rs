@@ -33,7 +33,7 @@ pub struct RateTable<K, V> {
 }
 
 impl<K: Hash + Eq, V: Forgettable> RateTable<K, V> {
-    /// A table with at most so many entries that nobody keeps.
+    /// A table with at most so many entries that are not held from outside.
     pub fn new(most: usize) -> Self {
         Self { entries: Mutex::default(), most: most.max(1) }
     }
@@ -99,7 +99,7 @@ fn is_needed<V: Forgettable>(entry: &Arc<V>, now: Ticks) -> bool {
     Arc::strong_count(entry) > 1 || !entry.is_forgotten(now)
 }
 
-/// Removes what remembers nothing, and if that is little, an eighth of the rest: whoever fills the table on purpose could otherwise
+/// Removes what remembers nothing, and if that is little, an eighth of the rest: a client that fills the table on purpose could otherwise
 /// keep everybody else out of it. Those that are forgotten get at most one more burst.
 fn make_room<K: Hash + Eq, V: Forgettable>(entries: &mut HashMap<K, Arc<V>, RandomState>, now: Ticks) {
     let before = entries.len();

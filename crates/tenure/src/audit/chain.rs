@@ -17,7 +17,7 @@ pub(super) const NOTHING: &str = "0000000000000000000000000000000000000000000000
 /// The end of a chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Chain {
-    /// The number of the last record; 0 if there is none.
+    /// The number of the last record; 0 for an empty log.
     pub(super) seq: u64,
     /// Its hash.
     pub(super) hash: Box<str>,

@@ -95,7 +95,7 @@ impl AuditKey {
         self.pair.sign(message).as_ref().to_vec()
     }
 
-    /// The digest of arguments. Nobody without the key can guess them from it.
+    /// The digest of arguments. They cannot be guessed from it without the key.
     pub(super) fn digest(&self, arguments: &[u8]) -> Box<str> {
         hex(hmac::sign(&self.digests, arguments).as_ref())
     }

@@ -29,7 +29,7 @@ const HEADS: Duration = Duration::from_secs(60);
 /// How long the end of the process waits for the disk.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The log, for whoever has something to record. Cheap to clone.
+/// The writing end of the log. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct AuditWriter(Arc<WriterShared>);
 
@@ -216,7 +216,7 @@ impl WriterThread {
                 self.lost += count;
             }
             for kept in waiting {
-                // Fails if its call is over; then nobody needs to know.
+                // Fails if its call is over; then no task waits for it.
                 let _ = kept.send(is_kept);
             }
         }

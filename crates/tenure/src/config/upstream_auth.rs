@@ -42,7 +42,7 @@ impl std::fmt::Debug for UpstreamAuthConfig {
 /// How tokens for a server are got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum UpstreamAuthMode {
-    /// There are none; fixed headers may do.
+    /// No tokens; fixed headers may do.
     #[default]
     None,
     /// By our own credentials, one for all callers.
@@ -115,7 +115,7 @@ pub(super) fn upstream_problems(upstream: &UpstreamConfig, has_issuers: bool) ->
     problems
 }
 
-/// A setting about tokens that has no effect, since there are none.
+/// A setting about tokens that has no effect, since none are asked for.
 pub(super) fn unused_setting(upstream: &UpstreamConfig) -> Option<&'static str> {
     let auth = &upstream.auth;
     let of_tokens = [

@@ -176,7 +176,7 @@ impl Operator {
     /// Refuses what was issued to a principal until now, and ends what it has: sessions with their streams and processes,
     /// running calls, tasks, and if that is wanted its data sessions.
     ///
-    /// The record comes first: if anything after it fails, the command can be repeated, and nobody gets in meanwhile.
+    /// The record comes first: if anything after it fails, the command can be repeated, and no request of the principal gets in meanwhile.
     pub(crate) async fn revoke_principal(
         &self,
         name: &str,

@@ -24,7 +24,7 @@ use crate::url_text::public_part;
 
 const PRINCIPAL: HeaderName = HeaderName::from_static("x-tenure-principal");
 
-/// The credentials that the configuration asks for; `None` if there are none beside fixed headers.
+/// The credentials that the configuration asks for; `None` if it has only fixed headers.
 pub(super) fn credentials(
     url: &str,
     config: &UpstreamConfig,
