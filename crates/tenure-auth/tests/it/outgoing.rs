@@ -49,7 +49,7 @@ async fn a_token_counts_as_long_as_it_lives_and_is_renewed_before() {
     assert_eq!(first.header(), "Bearer upstream-token-1-gateway");
     assert_eq!(tokens.token(None, at(79)).await.unwrap(), first);
     assert_eq!(server.asked().len(), 1);
-    // In the background: nobody waits for it.
+    // In the background: no request waits for it.
     assert_eq!(tokens.token(None, at(80)).await.unwrap(), first);
     server.was_asked(2).await;
     let second = loop {
