@@ -123,7 +123,7 @@ reasons! {
     SlowReader = "slow_reader", -31029;
     /// The caller, or all callers together, did more in a time than a limit allows.
     RateLimited = "rate_limited", -31029;
-    /// The caller has used up its calls of the day.
+    /// The caller has used up its calls of the day, or of the month.
     QuotaExceeded = "quota_exceeded", -31029;
     /// A body larger than allowed.
     BodyTooLarge = "body_too_large", -32600;
@@ -163,7 +163,7 @@ reasons! {
     TimedOut = "timed_out", -31012;
     /// The server is shutting down and takes nothing new.
     Draining = "draining", -31010;
-    /// The caller withdrew the request.
+    /// The caller, or an operator, withdrew the request.
     Cancelled = "cancelled", -31010;
     /// The client left for good before it answered.
     ClientGone = "client_gone", -31011;
@@ -281,11 +281,16 @@ impl Error {
         wait.as_u64().map(Duration::from_millis)
     }
 
-    /// The JSON-RPC error object for the client.
-    pub fn to_rpc(&self) -> RpcError {
+    /// The `data` of the JSON-RPC error object: the members that were added, and `reason`.
+    pub fn data(&self) -> serde_json::Map<String, serde_json::Value> {
         let mut data = self.data.clone().unwrap_or_default();
         data.insert("reason".to_owned(), self.reason.as_str().into());
-        RpcError::with_data(self.reason.code(), &self.detail, &data)
+        data
+    }
+
+    /// The JSON-RPC error object for the client.
+    pub fn to_rpc(&self) -> RpcError {
+        RpcError::with_data(self.reason.code(), &self.detail, &self.data())
     }
 }
 

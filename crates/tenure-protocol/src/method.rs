@@ -25,6 +25,14 @@ macro_rules! methods {
                 }
             }
 
+            /// The name, if it is one of those that have a variant: the same few for all time, whatever clients send.
+            pub const fn known_name(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => Some($name),)*
+                    Self::Other(_) => None,
+                }
+            }
+
             /// The name on the wire.
             pub fn as_str(&self) -> &str {
                 match self {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Reason};
 use crate::json::prefilter::Prefilter;
-use crate::json::{RawJson, members};
+use crate::json::{RawJson, members, scan};
 use crate::method::Method;
 use crate::request_id::RequestId;
 
@@ -58,9 +58,15 @@ pub fn has_meta(params: Option<&RawJson>) -> bool {
     params.is_some_and(|params| params.outline().is_some_and(|found| found.meta.or(found.misspelt).is_some()))
 }
 
-/// The tool that a `tools/call` names.
+/// The tool that a `tools/call` names, or the prompt of a `prompts/get`; `None` if servers could read different names there.
 pub fn tool_name(params: Option<&RawJson>) -> Option<String> {
-    text_member(params, "name")
+    match params?.outline() {
+        // Nearly always the parser has found it.
+        Some(outline) => {
+            scan::unquoted(std::str::from_utf8(outline.name?).ok()?).map(std::borrow::Cow::into_owned)
+        }
+        None => text_member(params, "name"),
+    }
 }
 
 /// A member of params that is a string; `None` if servers could read different values there.
@@ -255,10 +261,16 @@ mod tests {
             r#"{"name":"a","name":"a"}"#,
             r#"{"NAME":"b"}"#,
             r#"{"name":7}"#,
+            r#"{"name":null}"#,
             "{}",
         ] {
             assert_eq!(name(params), None, "{params}");
         }
+        assert_eq!(name(r#"{"name":"a","arguments":{},"arguments":{}}"#).as_deref(), Some("a"));
+        let whole =
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a\"b","arguments":{}}}"#;
+        let Ok(Message::Request(request)) = Message::parse(&whole.into()) else { panic!("a request") };
+        assert_eq!(tool_name(request.params.as_ref()).as_deref(), Some("a\"b"), "as the parser found it");
         assert_eq!(tool_name(None), None);
     }
 

@@ -191,6 +191,13 @@ impl Budget {
         Share(account)
     }
 
+    /// How much of a resource all peers use together, in percent of its total.
+    pub fn percent(&self, resource: Resource) -> usize {
+        let (used, total) =
+            (self.0.used[resource as usize].load(Ordering::Relaxed), self.0.limits.totals[resource as usize]);
+        used.saturating_mul(100) / total.max(1)
+    }
+
     /// The usage of every resource, with the peers that use it.
     pub fn usage(&self) -> Vec<Usage> {
         let accounts: Vec<Arc<Account>> = self.0.peers.lock().values().filter_map(Weak::upgrade).collect();

@@ -4,9 +4,11 @@
 //! earlier process left in the store, page by page in key order; until it is done the count is too low. Records are
 //! written and removed during the scan. So a writer announces a key here before it writes or removes its record. From
 //! then on the writer counts that key, and the scan skips it, even if the scan has already read the page with the key.
+//! In a cluster the records are counted anew from time to time (`recount`).
 //!
 //! The bytes of states in the store are counted in the same way, by the peer that made them (`weight`).
 
+mod recount;
 mod weight;
 
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 
+use recount::Recount;
 use weight::Weights;
 pub(crate) use weight::{Resizing, Weight};
 
@@ -57,6 +60,8 @@ struct Counts {
     /// Keys above `counted` that writers have announced. Empty when the scan is done.
     settled: HashSet<SessionKey, RandomState>,
     weights: Weights,
+    /// The counts that replace these, while they are being made.
+    recount: Option<Box<Recount>>,
 }
 
 /// The limit that was reached.
@@ -71,6 +76,7 @@ pub(crate) enum Full {
 /// One counted record. Dropping the guard removes the record from the count.
 pub(crate) struct CountGuard {
     counter: Arc<RecordCounter>,
+    key: SessionKey,
     entry: CountedRecord,
     /// The record stays in the store, so it stays counted when the guard is dropped.
     kept: bool,
@@ -80,6 +86,7 @@ pub(crate) struct CountGuard {
 #[must_use = "it counts until it has left"]
 pub(crate) struct Leaving<'a> {
     counter: &'a RecordCounter,
+    key: SessionKey,
     entry: CountedRecord,
 }
 
@@ -136,26 +143,24 @@ impl RecordCounter {
             return Err(Full::OfPrincipal);
         }
         counts.weights.take(weight).map_err(Full::Weight)?;
-        counts.settle(key);
-        counts.add_one(principal);
+        counts.begins(key, principal);
         drop(counts);
-        Ok(self.guard(CountedRecord { principal: Some(principal.clone()), weight }))
+        Ok(self.guard(key, CountedRecord { principal: Some(principal.clone()), weight }))
     }
 
     /// Counts a session that is put into the store without being created here, even beyond the limits.
     pub(crate) fn enter(self: &Arc<Self>, key: SessionKey, principal: &Principal) -> CountGuard {
         let mut counts = self.counts.lock();
-        counts.settle(key);
-        counts.add_one(principal);
+        counts.begins(key, principal);
         drop(counts);
-        self.guard(principal.clone().into())
+        self.guard(key, principal.clone().into())
     }
 
     /// The guard of a session that was found in the store. The scan may not have counted it yet.
     pub(crate) fn guard_of(self: &Arc<Self>, key: SessionKey, principal: &Principal) -> CountGuard {
         let entry = CountedRecord::from(principal.clone());
         self.counts.lock().count_now(key, &entry);
-        self.guard(entry)
+        self.guard(key, entry)
     }
 
     /// Announces that a record that was found in the store is about to be removed. The scan may not have counted it
@@ -163,7 +168,7 @@ impl RecordCounter {
     pub(crate) fn leaving(&self, key: SessionKey, entry: impl Into<CountedRecord>) -> Leaving<'_> {
         let entry = entry.into();
         self.counts.lock().count_now(key, &entry);
-        Leaving { counter: self, entry }
+        Leaving { counter: self, key, entry }
     }
 
     /// Announces that a record that was found in the store is about to have another size. The scan may not have counted
@@ -184,8 +189,8 @@ impl RecordCounter {
         Ok(Resizing::new(self, entry.weight, bytes))
     }
 
-    fn guard(self: &Arc<Self>, entry: CountedRecord) -> CountGuard {
-        CountGuard { counter: Arc::clone(self), entry, kept: false }
+    fn guard(self: &Arc<Self>, key: SessionKey, entry: CountedRecord) -> CountGuard {
+        CountGuard { counter: Arc::clone(self), key, entry, kept: false }
     }
 
     /// Runs the scan: counts the records that earlier processes left in a space. If the store fails, the next call goes
@@ -249,6 +254,15 @@ impl Counts {
         !had_its_turn && self.settled.insert(key)
     }
 
+    /// Counts a new record.
+    fn begins(&mut self, key: SessionKey, principal: &Principal) {
+        self.settle(key);
+        self.add_one(principal);
+        if let Some(recount) = &mut self.recount {
+            recount.begins(key, principal);
+        }
+    }
+
     /// Counts a record that is in the store, unless it is counted already.
     fn count_now(&mut self, key: SessionKey, entry: &CountedRecord) {
         if self.settle(key) {
@@ -269,9 +283,12 @@ impl Counts {
         *self.by_principal.entry_ref(principal).or_insert(0) += 1;
     }
 
-    fn remove(&mut self, entry: &CountedRecord) {
+    fn remove(&mut self, key: SessionKey, entry: &CountedRecord) {
         self.weights.give_back(entry.weight);
         let Some(principal) = &entry.principal else { return };
+        if let Some(recount) = &mut self.recount {
+            recount.ends(key, principal);
+        }
         // Every removal follows an addition, so neither count can fall below zero. If that is wrong, a count that is
         // too low is better than a panic.
         self.total = self.total.saturating_sub(1);
@@ -294,7 +311,7 @@ impl CountGuard {
 impl Drop for CountGuard {
     fn drop(&mut self) {
         if !self.kept {
-            self.counter.counts.lock().remove(&self.entry);
+            self.counter.counts.lock().remove(self.key, &self.entry);
         }
     }
 }
@@ -302,13 +319,13 @@ impl Drop for CountGuard {
 impl Leaving<'_> {
     /// The record was removed.
     pub(crate) fn left(self) {
-        self.counter.counts.lock().remove(&self.entry);
+        self.counter.counts.lock().remove(self.key, &self.entry);
     }
 
     /// The record was replaced by a tombstone of this size.
     pub(crate) fn left_with(self, bytes: usize) {
         let mut counts = self.counter.counts.lock();
-        counts.remove(&self.entry);
+        counts.remove(self.key, &self.entry);
         counts.weights.take_anyway(Weight { bytes, ..self.entry.weight });
     }
 }

@@ -269,6 +269,17 @@ impl NodeId {
     pub const fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
+
+    /// Reads 16 hex digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_name = text.len() == 16;
+        hex_number(text.as_bytes()).filter(|_| is_name).map(|number| Self(number.to_be_bytes()))
+    }
+
+    /// The name as 16 hex digits.
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
 }
 
 impl fmt::Debug for NodeId {

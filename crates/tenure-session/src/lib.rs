@@ -55,7 +55,7 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), tenure_protocol::Error> {
 //!     let (store, backend, clock) = (Arc::new(Memory::new()), Arc::new(Echo), Arc::new(SystemClock));
-//!     let sessions = Sessions::start(SessionParts { store, backend, clock, limits: Limits::default() });
+//!     let sessions = Sessions::start(SessionParts { store, backend, clock, limits: Limits::default(), roster: None });
 //!
 //!     let initialize = json!({
 //!         "protocolVersion": "2025-11-25",
@@ -87,7 +87,7 @@
 //!
 //! [`session`] (sessions and their streams), [`exchange`] (requests without a session), [`task`] (calls whose clients
 //! come back for the outcome), [`state`] (application state that outlives sessions), [`call`] and [`backend`] (the side
-//! of the server), [`port`] (traits for stores, clocks and seals). Every kind of record has the same parts: `counts`
+//! of the server), [`port`] (traits for stores, clocks and seals), [`cluster`] (several processes on one store). Every kind of record has the same parts: `counts`
 //! (limits), `finish`, `read_back` and `take_back` (writes that must not be lost or doubled), `sweep` (expiry).
 //! `tenure-protocol` owns the wire format.
 
@@ -95,6 +95,7 @@ pub mod id;
 pub mod limits;
 pub mod port;
 pub mod fingerprint;
+pub mod figures;
 pub mod record;
 pub mod revocation;
 pub mod settings;
@@ -110,6 +111,7 @@ mod take_back;
 pub mod supervise;
 pub mod single_flight;
 mod sweep;
+pub mod cluster;
 pub mod state;
 pub mod call;
 pub mod backend;

@@ -91,6 +91,8 @@ pub struct Limits {
     pub max_sessions: usize,
     /// Sessions of one principal.
     pub max_sessions_per_principal: usize,
+    /// Dormant sessions that a node of a cluster wakes at the same time; others wait in order.
+    pub max_parallel_wakes: usize,
     /// The largest params of `initialize`; they are kept as long as the session.
     pub max_initialize_bytes: usize,
     /// The largest metadata of a session, as JSON.
@@ -152,6 +154,7 @@ impl Default for Limits {
             max_tombstones: 100_000,
             max_sessions: 200_000,
             max_sessions_per_principal: 200_000,
+            max_parallel_wakes: 64,
             max_initialize_bytes: 64 << 10,
             max_metadata_bytes: 16 << 10,
             max_subscriptions: 1000,

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, Store, StoreError, Version};
 
-/// Writes a record. If the store's answer is unknown, this reads the record: `Ok` means that it is as written, and a
-/// conflict that it is not, because the write did not happen or another writer came after it. It stays unknown if the
-/// record cannot be read either.
+/// Writes a record. If the store's answer is unknown, this writes it again, since the first write may still happen until
+/// a later one is finished, and then reads the record: `Ok` means that it is as written, and a conflict that it is not,
+/// because another writer came before or after it. It stays unknown if that cannot be found out either.
 ///
 /// # Errors
 /// As for [`Store::put`].
@@ -19,13 +19,21 @@ pub(crate) async fn put(
     deadline: Option<Time>,
 ) -> Result<Version, StoreError> {
     let is_new = |record: &Record| expected != Expected::Version(record.version);
-    match store.put(key, value.clone(), expected, deadline).await {
-        Err(StoreError::Unknown) => match store.get(key).await {
-            Ok(Some(record)) if record.value == value && is_new(&record) => Ok(record.version),
-            Ok(record) => Err(StoreError::Conflict { current: record.map(|record| record.version) }),
-            Err(_) => Err(StoreError::Unknown),
-        },
-        outcome => outcome,
+    let first = store.put(key, value.clone(), expected, deadline).await;
+    if first != Err(StoreError::Unknown) {
+        return first;
+    }
+    let again = store.put(key, value.clone(), expected, deadline).await;
+    if again.is_ok() {
+        return again;
+    }
+    match store.get(key).await {
+        Ok(Some(record)) if record.value == value && is_new(&record) => Ok(record.version),
+        // Only a finished write makes this final.
+        Ok(record) if matches!(again, Err(StoreError::Conflict { .. })) => {
+            Err(StoreError::Conflict { current: record.map(|record| record.version) })
+        }
+        Ok(_) | Err(_) => Err(StoreError::Unknown),
     }
 }
 

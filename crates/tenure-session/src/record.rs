@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenure_protocol::Reason;
 
+use crate::figures::SessionFigures;
 use crate::fingerprint::Fingerprint;
 use crate::id::Principal;
 use crate::port::clock::Time;
@@ -75,6 +76,16 @@ pub struct SessionRecord {
     /// The key that encrypts positions in event ids; missing in sessions of versions that did not encrypt them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_secret: Option<String>,
+    /// The epoch of the node that wrote this; missing if it was in no cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// What was counted of it; missing if nothing was, or if it cannot be read.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::figures::of_record"
+    )]
+    pub figures: Option<Box<SessionFigures>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde wants")]
@@ -312,6 +323,24 @@ mod tests {
             panic!("a session")
         };
         assert_eq!((read.ttl_ms, read.idle_ms), (None, Some(1_800_000)));
+    }
+
+    #[test]
+    fn figures_that_cannot_be_read_do_not_cost_the_session() {
+        let StoredSession::Session(mut record) = StoredSession::decode(EARLIER.as_bytes()).unwrap() else {
+            panic!("a session")
+        };
+        assert_eq!(record.figures, None, "an earlier record has none");
+        record.figures = Some(Box::new(SessionFigures { requests: 7, ..SessionFigures::default() }));
+        let written = record.encode();
+        let read = |bytes: &[u8]| match StoredSession::decode(bytes) {
+            Ok(StoredSession::Session(record)) => record.figures,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read(&written).map(|figures| figures.requests), Some(7));
+        let strange =
+            String::from_utf8(written.to_vec()).unwrap().replace(r#"{"requests":7}"#, r#"["what"]"#);
+        assert_eq!(read(strange.as_bytes()), None);
     }
 
     #[test]

@@ -11,12 +11,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cluster::Roster;
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Version};
 use crate::supervise::{Avoided, Loops};
 
 /// Most records that are listed at a time.
 const PAGE: usize = 256;
+
+/// A list is at most this many times as long when several nodes share the work.
+const MOST_SHARES: usize = 16;
 
 /// Delay before an unreadable record is handled again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
@@ -33,6 +37,17 @@ pub(crate) trait Swept: Send + Sync + 'static {
 
     /// The store, the clock, and the records at which the loop panicked.
     fn parts(&self) -> (&dyn Store, &dyn Clock, &Avoided<RecordKey>);
+
+    /// The nodes that share the store; `None` if this process is the only one.
+    fn roster(&self) -> Option<&Roster> {
+        None
+    }
+
+    /// Whether this process has the record in memory, and so is the one that knows its uses.
+    fn is_here(&self, key: &RecordKey) -> bool {
+        let _ = key;
+        false
+    }
 
     /// Counts the records that earlier processes left. After the first success this does nothing.
     fn count(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
@@ -76,11 +91,20 @@ async fn run<S: Swept>(swept: Weak<S>) {
 
 async fn sweep<S: Swept>(owner: &Arc<S>) -> Result<(), StoreError> {
     let (store, clock, avoided) = owner.parts();
+    if owner.roster().is_some_and(|roster| !roster.is_confirmed()) {
+        return Ok(());
+    }
     loop {
-        let due = store.expired(S::SPACE, clock.now(), PAGE).await?;
-        let is_full = due.len() == PAGE;
+        // The records of the other nodes are listed too, so the page has room for them.
+        let (index, of) = owner.roster().map_or((0, 1), Roster::share);
+        let page = PAGE * usize::try_from(of).unwrap_or(1).min(MOST_SHARES);
+        let due = store.expired(S::SPACE, clock.now(), page).await?;
+        let is_full = due.len() == page;
         let (mut has_moved, mut failed) = (false, None);
         for (key, version) in due {
+            if of > 1 && share_of(&key, of) != index && !owner.is_here(&key) {
+                continue;
+            }
             let Some(_in_hand) = avoided.take(key) else { continue };
             match owner.handle(key, version).await {
                 Ok(is_done) => has_moved |= is_done,
@@ -93,6 +117,13 @@ async fn sweep<S: Swept>(owner: &Arc<S>) -> Result<(), StoreError> {
             return failed.map_or(Ok(()), Err);
         }
     }
+}
+
+/// Which part of the work a record belongs to.
+fn share_of(key: &RecordKey, of: u32) -> u32 {
+    // Keys are hashes already; those of states begin with bytes of their owner.
+    let [.., a, b, c, d] = *key.key.as_bytes();
+    u32::from_be_bytes([a, b, c, d]) % of
 }
 
 /// Reads a record that was listed as due with this version. `None` if it has changed since, or is no longer due. The

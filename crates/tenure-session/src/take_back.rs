@@ -60,7 +60,7 @@ pub(crate) async fn take_back(
 async fn try_back(store: &dyn Store, key: RecordKey, written: &WriteOutcome) -> Result<(), StoreError> {
     let version = match written {
         WriteOutcome::As(version) => *version,
-        // The store has answered, so the write was done or never will be, and this read is final.
+        // If the write still happens after this read, its record stays until it expires.
         WriteOutcome::Perhaps(value) => match store.get(key).await? {
             None => return Ok(()),
             Some(record) if record.value == *value => record.version,

@@ -110,7 +110,8 @@ impl Tables {
         node: NodeId,
         expected: Option<Epoch>,
     ) -> Result<Epoch, StoreError> {
-        if self.owners.get(&session).map(|(_, epoch)| *epoch) != expected {
+        let owned = self.owners.get(&session).filter(|(node, _)| node.is_some());
+        if owned.map(|(_, epoch)| *epoch) != expected {
             return Err(StoreError::Fenced);
         }
         let epoch = Epoch(self.next());
@@ -357,6 +358,7 @@ impl Store for OwnStore {
         StoreCapabilities {
             durability: StoreDurability::Process,
             max_batch: 1024,
+            max_batch_bytes: usize::MAX,
             max_value_bytes: usize::MAX,
         }
     }

@@ -4,6 +4,7 @@
 //! closes its files, and another process can open the store. Later calls get `StoreError::Unavailable`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -18,19 +19,24 @@ pub struct Closable {
     engine: RwLock<Option<Arc<dyn Store>>>,
     capabilities: StoreCapabilities,
     /// Other owners may hold the engine and keep using it after it is closed here.
-    is_lent: bool,
+    is_lent: AtomicBool,
 }
 
 impl Closable {
     /// Wraps an open engine that has no other owner.
     pub fn new(engine: Arc<dyn Store>) -> Self {
         let capabilities = engine.capabilities();
-        Self { engine: RwLock::new(Some(engine)), capabilities, is_lent: false }
+        Self { engine: RwLock::new(Some(engine)), capabilities, is_lent: AtomicBool::new(false) }
     }
 
     /// Wraps an engine that has other owners too.
     pub fn lent(engine: Arc<dyn Store>) -> Self {
-        Self { is_lent: true, ..Self::new(engine) }
+        Self { is_lent: AtomicBool::new(true), ..Self::new(engine) }
+    }
+
+    /// The engine has other owners from now on.
+    pub(crate) fn lend(&self) {
+        self.is_lent.store(true, Ordering::Relaxed);
     }
 
     /// Closes the store and waits until its files are closed, at most five seconds. It does not wait for the files of a
@@ -47,7 +53,7 @@ impl Closable {
             if closing.await.is_err() {
                 tracing::error!("the store panicked when it was closed");
             }
-            while !self.is_lent && others.strong_count() > 0 {
+            while !self.is_lent.load(Ordering::Relaxed) && others.strong_count() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -99,8 +105,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tenure_session::id::SessionKey;
-    use tenure_session::port::store::{RecordKey, Store, StoreError};
+    use bytes::Bytes;
+    use tenure_session::id::{NodeId, SessionKey};
+    use tenure_session::port::members::{Member, Members, Renewal};
+    use tenure_session::port::store::{RecordKey, Store, StoreError, Stored};
     use tokio::time::Instant;
 
     use crate::memory::Memory;
@@ -134,5 +142,32 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::ZERO, "the close waited for no other holder");
         assert!(matches!(lent.store.get(key).await, Err(StoreError::Unavailable(_))));
         assert_eq!(engine.get(key).await.unwrap(), None);
+    }
+
+    struct NoNodes {
+        _engine: Arc<dyn Store>,
+    }
+
+    impl Members for NoNodes {
+        fn renew(&self, _: NodeId, _: Bytes, _: Option<Renewal>) -> Stored<Renewal> {
+            Box::pin(std::future::ready(Err(StoreError::Busy)))
+        }
+
+        fn remove(&self, _: NodeId, _: Renewal) -> Stored<()> {
+            Box::pin(std::future::ready(Err(StoreError::Busy)))
+        }
+
+        fn members(&self) -> Stored<Vec<Member>> {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_close_of_a_store_of_a_cluster_does_not_wait_for_the_records_of_nodes() {
+        let (engine, began) = (Arc::new(Memory::new()) as Arc<dyn Store>, Instant::now());
+        let nodes = Arc::new(NoNodes { _engine: Arc::clone(&engine) });
+        let shared = OpenedStore::on(engine, None).await.unwrap().shared_by(nodes);
+        shared.close().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

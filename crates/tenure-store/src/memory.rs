@@ -37,10 +37,10 @@ pub struct Memory {
 struct Shard {
     records: BTreeMap<RecordKey, Record>,
     logs: HashMap<SessionKey, MemoryLog, RandomState>,
-    owners: HashMap<SessionKey, (Option<NodeId>, Epoch), RandomState>,
+    owners: HashMap<SessionKey, (NodeId, Epoch), RandomState>,
     /// Versions only grow, also across a delete, so all records of a shard share one counter.
     last_version: u64,
-    /// Epochs only grow, also after a session is dropped: a node that owned it before must stay fenced.
+    /// Epochs only grow, also after a session is released or dropped: a node that owned it before must stay fenced.
     last_epoch: u64,
 }
 
@@ -191,7 +191,7 @@ impl Memory {
         }
         shard.last_epoch += 1;
         let epoch = Epoch(shard.last_epoch);
-        shard.owners.insert(session, (Some(node), epoch));
+        shard.owners.insert(session, (node, epoch));
         Ok(epoch)
     }
 
@@ -202,9 +202,7 @@ impl Memory {
         batch: Vec<NewEvent>,
     ) -> Result<Vec<Position>, StoreError> {
         let mut shard = self.shard(&session).lock();
-        let owned =
-            shard.owners.get(&session).is_some_and(|(owner, current)| owner.is_some() && *current == epoch);
-        if !owned {
+        if shard.owners.get(&session).is_none_or(|(_, current)| *current != epoch) {
             return Err(StoreError::Fenced);
         }
         // Notes are not counted: the limit of open streams bounds them, and a note is removed with its stream.
@@ -376,20 +374,17 @@ impl Store for Memory {
 
     fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>> {
         let owner = self.shard(&session).lock().owners.get(&session).copied();
-        Box::pin(ready(Ok(owner.and_then(|(node, epoch)| Some((node?, epoch))))))
+        Box::pin(ready(Ok(owner)))
     }
 
     fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()> {
         let mut shard = self.shard(&session).lock();
-        let outcome = match shard.owners.get_mut(&session) {
-            Some((owner @ Some(_), current)) if *current == epoch => {
-                *owner = None;
-                Ok(())
-            }
-            _ => Err(StoreError::Fenced),
-        };
+        let is_owner = shard.owners.get(&session).is_some_and(|(_, current)| *current == epoch);
+        if is_owner {
+            shard.owners.remove(&session);
+        }
         drop(shard);
-        Box::pin(ready(outcome))
+        Box::pin(ready(if is_owner { Ok(()) } else { Err(StoreError::Fenced) }))
     }
 
     fn append(&self, session: SessionKey, epoch: Epoch, batch: Vec<NewEvent>) -> Stored<Vec<Position>> {
@@ -456,6 +451,7 @@ impl Store for Memory {
         StoreCapabilities {
             durability: StoreDurability::Process,
             max_batch: 1024,
+            max_batch_bytes: usize::MAX,
             max_value_bytes: usize::MAX,
         }
     }

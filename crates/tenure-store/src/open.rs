@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
+use tenure_session::port::members::Members;
 use tenure_session::port::store::Store;
 
 use crate::closable::Closable;
@@ -46,6 +47,8 @@ pub struct OpenedStore {
     pub store: Arc<dyn Store>,
     /// The disk engine, if this is a store on disk: for backups. It is gone once the store is closed.
     pub disk: Option<Weak<Disk>>,
+    /// The records of the nodes that share the store; `None` if it belongs to one process.
+    pub members: Option<Arc<dyn Members>>,
     closable: Arc<Closable>,
 }
 
@@ -56,9 +59,25 @@ impl OpenedStore {
         Self::around(Closable::lent(store), None)
     }
 
+    /// A store on an engine that has no other owner: encrypted with these keys, or plain.
+    ///
+    /// # Errors
+    /// When the keys do not fit the encryption of the store, or it does not answer.
+    pub async fn on(engine: Arc<dyn Store>, keys: Option<SealKeys>) -> Result<Self, OpenError> {
+        Ok(Self::around(Closable::new(with_keys(engine, keys).await?), None))
+    }
+
     fn around(closable: Closable, disk: Option<Weak<Disk>>) -> Self {
         let closable = Arc::new(closable);
-        Self { store: Arc::clone(&closable) as Arc<dyn Store>, disk, closable }
+        Self { store: Arc::clone(&closable) as Arc<dyn Store>, disk, members: None, closable }
+    }
+
+    /// The same store, shared by the nodes of these records. They may hold its engine too, so that
+    /// [`OpenedStore::close`] does not wait for its end.
+    #[must_use]
+    pub fn shared_by(self, members: Arc<dyn Members>) -> Self {
+        self.closable.lend();
+        Self { members: Some(members), ..self }
     }
 
     /// Closes the store for every holder, so that another process can open it.
@@ -117,14 +136,19 @@ impl Location {
                 (disk as Arc<dyn Store>, Some(weak))
             }
         };
-        let store = match options.keys {
-            Some(keys) => Arc::new(Sealed::open(store, keys).await?) as Arc<dyn Store>,
-            None => {
-                sealed::check_plain(store.as_ref()).await?;
-                store
-            }
-        };
+        let store = with_keys(store, options.keys).await?;
         Ok(OpenedStore::around(Closable::new(store), disk))
+    }
+}
+
+/// Encrypts with the keys; without keys, makes sure that the store is not encrypted.
+async fn with_keys(store: Arc<dyn Store>, keys: Option<SealKeys>) -> Result<Arc<dyn Store>, OpenError> {
+    match keys {
+        Some(keys) => Ok(Arc::new(Sealed::open(store, keys).await?)),
+        None => {
+            sealed::check_plain(store.as_ref()).await?;
+            Ok(store)
+        }
     }
 }
 

@@ -15,13 +15,16 @@ pub struct TurnableClock {
     start: Instant,
     /// The date at `start`, in milliseconds.
     date: AtomicU64,
+    /// For how long the machine was suspended, in milliseconds.
+    suspended: AtomicU64,
     panics: AtomicBool,
 }
 
 impl TurnableClock {
     /// A clock that starts now, within a tokio runtime.
     pub fn start() -> Self {
-        Self { start: Instant::now(), date: AtomicU64::new(START.0), panics: AtomicBool::new(false) }
+        let (date, suspended) = (AtomicU64::new(START.0), AtomicU64::new(0));
+        Self { start: Instant::now(), date, suspended, panics: AtomicBool::new(false) }
     }
 
     /// Makes the next `now` panic, once.
@@ -40,12 +43,23 @@ impl TurnableClock {
         let date = Time(self.date.load(Ordering::SeqCst));
         self.date.store(date.after(by).0, Ordering::SeqCst);
     }
+
+    /// The machine was suspended for so long: the time of day and the uptime went on, tokio's time did not.
+    pub fn suspend(&self, by: Duration) {
+        self.set_ahead(by);
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.suspended.fetch_add(by, Ordering::SeqCst);
+    }
 }
 
 impl Clock for TurnableClock {
     fn now(&self) -> Time {
         assert!(!self.panics.swap(false, Ordering::SeqCst), "a panic for testing");
         Time(self.date.load(Ordering::SeqCst)).after(self.start.elapsed())
+    }
+
+    fn uptime(&self) -> Duration {
+        self.start.elapsed() + Duration::from_millis(self.suspended.load(Ordering::SeqCst))
     }
 }
 
@@ -69,5 +83,9 @@ impl HandClock {
 impl Clock for HandClock {
     fn now(&self) -> Time {
         Time(self.0.load(Ordering::SeqCst))
+    }
+
+    fn uptime(&self) -> Duration {
+        self.now().since(START)
     }
 }

@@ -15,9 +15,9 @@ use ring::signature::{
     RSA_PSS_SHA256, RsaKeyPair, RsaPublicKeyComponents,
 };
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::one_request::{self, OneRequest};
 
 /// An RSA key for tests, since `ring` makes none.
 const RSA: &[u8] = include_bytes!("rsa_for_tests.pk8");
@@ -139,12 +139,10 @@ struct State {
 impl FakeIssuer {
     /// An issuer with this key.
     pub async fn start(key: SigningKey) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
         let state = Arc::new(State { keys: Mutex::new(vec![Arc::new(key)]), ..State::default() });
-        let serves = serve(listener, url.clone(), Arc::clone(&state));
-        #[expect(clippy::disallowed_methods, reason = "it ends with the issuer")]
-        let serves = AbortOnDropHandle::new(tokio::spawn(serves));
+        let of_answers = Arc::clone(&state);
+        let (url, serves) =
+            one_request::serve(move |request, url| answer(request, url, Arc::clone(&of_answers))).await;
         Self { url, state, _serves: serves }
     }
 
@@ -201,58 +199,21 @@ impl FakeIssuer {
     }
 }
 
-async fn serve(listener: TcpListener, url: String, state: Arc<State>) {
-    let mut connections = tokio::task::JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(answer(stream, url.clone(), Arc::clone(&state)));
-        while connections.try_join_next().is_some() {}
-    }
-}
-
-/// Answers one request, and closes.
-async fn answer(mut stream: TcpStream, url: String, state: Arc<State>) {
-    let Some((path, body)) = request(&mut stream).await else { return };
-    if path == "/jwks" {
+/// Answers one request.
+async fn answer(request: OneRequest, url: String, state: Arc<State>) {
+    if request.path == "/jwks" {
         state.key_sets.fetch_add(1, Ordering::Relaxed);
     }
     if state.hangs.load(Ordering::Relaxed) {
         return std::future::pending().await;
     }
-    let content =
-        if state.fails.load(Ordering::Relaxed) { None } else { content(&path, &body, &url, &state) };
-    let (status, text) = match content {
-        Some(value) => ("200 OK", value.to_string()),
-        None if state.fails.load(Ordering::Relaxed) => ("500 Internal Server Error", String::new()),
-        None => ("404 Not Found", String::new()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        text.len()
-    );
-    drop(stream.write_all(format!("{head}{text}").as_bytes()).await);
-}
-
-async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
-    let mut bytes = Vec::new();
-    let (head, length) = loop {
-        let mut buffer = [0; 4096];
-        let read = stream.read(&mut buffer).await.ok().filter(|&read| read > 0)?;
-        bytes.extend_from_slice(&buffer[..read]);
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some(end) = text.find("\r\n\r\n") {
-            let head = text[..end].to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-            break (end + 4, length.map_or(0, |length| length.trim().parse().unwrap_or(0)));
-        }
-    };
-    while bytes.len() < head + length {
-        let mut buffer = [0; 4096];
-        let read = stream.read(&mut buffer).await.ok().filter(|&read| read > 0)?;
-        bytes.extend_from_slice(&buffer[..read]);
+    if state.fails.load(Ordering::Relaxed) {
+        return request.answer(500, "").await;
     }
-    let text = String::from_utf8_lossy(&bytes);
-    let path = text.split(' ').nth(1)?.to_owned();
-    Some((path, text[head..].to_owned()))
+    match content(&request.path, &request.body, &url, &state) {
+        Some(value) => request.answer(200, &value.to_string()).await,
+        None => request.answer(404, "").await,
+    }
 }
 
 fn content(path: &str, body: &str, url: &str, state: &State) -> Option<Value> {

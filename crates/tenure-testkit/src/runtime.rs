@@ -37,7 +37,7 @@ pub fn start_with_servers(
     limits: Limits,
     servers: Fingerprints,
 ) -> Sessions {
-    Sessions::start_with_servers(SessionParts { store, backend, clock, limits }, servers)
+    Sessions::start_with_servers(SessionParts { store, backend, clock, limits, roster: None }, servers)
 }
 
 /// A request with a number for an id.

@@ -45,6 +45,8 @@ pub async fn all(open: impl Fn() -> SharedStore) {
     clause_20_a_stream_that_was_trimmed_away_says_so(open(), open()).await;
     beside::clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_it(open()).await;
     clause_21_a_restored_session_gives_out_no_position_again(open(), open()).await;
+    beside::clause_22_a_put_settles_an_earlier_one_without_an_answer(open()).await;
+    beside::clause_22_a_claim_settles_an_earlier_append_without_an_answer(open()).await;
 }
 
 fn key() -> SessionKey {
@@ -185,8 +187,11 @@ async fn clause_7_claim_fences(store: SharedStore) {
     assert_eq!(store.release(session, second).await, Err(StoreError::Fenced), "it was given back before");
     assert_eq!(store.release(key(), second).await, Err(StoreError::Fenced), "a session without an owner");
     assert_eq!(store.append(session, second, vec![event(0, "x")]).await, Err(StoreError::Fenced));
-    let third = store.claim(session, one, Some(second)).await.expect("third");
+    assert_eq!(store.claim(session, one, Some(second)).await, Err(StoreError::Fenced), "it has no owner");
+    let third = store.claim(session, one, None).await.expect("as if it was never claimed");
     assert!(third > second, "an epoch is never used again");
+    assert_eq!(store.append(session, second, vec![event(0, "late")]).await, Err(StoreError::Fenced));
+    assert_eq!(store.owner(session).await, Ok(Some((one, third))));
 }
 
 async fn clause_8_append_with_an_old_epoch_changes_nothing(store: SharedStore) {

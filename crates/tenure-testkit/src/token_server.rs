@@ -9,10 +9,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::one_request::{self, OneRequest};
 
 /// A request for a token.
 #[derive(Clone, Debug)]
@@ -53,8 +53,6 @@ struct State {
 impl FakeTokenServer {
     /// A server whose tokens live for an hour.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
         let state = Arc::new(State {
             asked: Mutex::default(),
             pages: Mutex::default(),
@@ -63,9 +61,9 @@ impl FakeTokenServer {
             is_held: watch::Sender::new(false),
             count: watch::Sender::new(0),
         });
-        let serves = serve(listener, url.clone(), Arc::clone(&state));
-        #[expect(clippy::disallowed_methods, reason = "it ends with the server")]
-        let serves = AbortOnDropHandle::new(tokio::spawn(serves));
+        let of_answers = Arc::clone(&state);
+        let (url, serves) =
+            one_request::serve(move |request, url| answer(request, url, Arc::clone(&of_answers))).await;
         Self { url, state, _serves: serves }
     }
 
@@ -106,20 +104,10 @@ impl FakeTokenServer {
     }
 }
 
-async fn serve(listener: TcpListener, url: String, state: Arc<State>) {
-    let mut connections = tokio::task::JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(answer(stream, url.clone(), Arc::clone(&state)));
-        while connections.try_join_next().is_some() {}
-    }
-}
-
-/// Answers one request, and closes.
-async fn answer(mut stream: TcpStream, url: String, state: Arc<State>) {
-    let Some((head, body)) = read(&mut stream).await else { return };
-    let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    let page = state.pages.lock().get(&path).cloned();
-    let (status, text) = match (page, path.as_str()) {
+/// Answers one request.
+async fn answer(request: OneRequest, url: String, state: Arc<State>) {
+    let page = state.pages.lock().get(&request.path).cloned();
+    let (status, text) = match (page, request.path.as_str()) {
         (Some(page), _) => page,
         (None, "/.well-known/oauth-authorization-server") => {
             let metadata = json!({
@@ -129,17 +117,10 @@ async fn answer(mut stream: TcpStream, url: String, state: Arc<State>) {
             });
             (200, metadata.to_string())
         }
-        (None, "/token") => token(&head, &body, &state).await,
+        (None, "/token") => token(&request.head, &request.body, &state).await,
         (None, _) => (404, String::new()),
     };
-    let length = text.len();
-    // Servers that redirect say where by a body that is a URL.
-    let location = if (300..400).contains(&status) { format!("location: {text}\r\n") } else { String::new() };
-    let head = format!(
-        "HTTP/1.1 {status} Said\r\ncontent-type: application/json\r\n{location}content-length: {length}\r\n\
-         connection: close\r\n\r\n"
-    );
-    drop(stream.write_all(format!("{head}{text}").as_bytes()).await);
+    request.answer(status, &text).await;
 }
 
 async fn token(head: &str, body: &str, state: &State) -> (u16, String) {
@@ -184,31 +165,4 @@ fn decoded(text: &str) -> String {
         rest = if code.is_some() { &after[2..] } else { after };
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The head, with names of headers in small letters, and the body of a request.
-async fn read(stream: &mut TcpStream) -> Option<(String, String)> {
-    let mut bytes = Vec::new();
-    let end = loop {
-        if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            break at;
-        }
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-    };
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let small = |line: &str| match line.split_once(':') {
-        Some((name, value)) if !name.contains(' ') => format!("{}:{value}", name.to_ascii_lowercase()),
-        _ => line.to_owned(),
-    };
-    let head = head.lines().map(small).collect::<Vec<_>>().join("\n");
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let length = length.and_then(|length| length.parse::<usize>().ok()).unwrap_or(0);
-    while bytes.len() < end + 4 + length {
-        if stream.read_buf(&mut bytes).await.ok()? == 0 {
-            return None;
-        }
-    }
-    Some((head, String::from_utf8_lossy(&bytes[end + 4..]).into_owned()))
 }

@@ -21,7 +21,7 @@ mod written;
 
 use envelope::EnvelopeMembers;
 
-pub use written::{WrittenAnswer, written_answer};
+pub use written::{REFUSED, WrittenAnswer, refusal_in, says_it_failed, written_answer};
 
 /// A request, which needs an answer.
 #[derive(Clone, Debug)]

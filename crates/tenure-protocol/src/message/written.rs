@@ -3,10 +3,18 @@
 //! In: bytes from [`write_response`](super::write_response) and the functions beside it. They always put the members in the
 //! same order, so the first bytes decide. Out: [`WrittenAnswer`]. For observers, which must cost next to nothing.
 
+use std::sync::LazyLock;
+
 use serde::Deserialize;
 
 use crate::error::Reason;
 use crate::json::members;
+use crate::json::prefilter::Prefilter;
+
+static IS_ERROR: LazyLock<Prefilter> = LazyLock::new(|| Prefilter::of("isError"));
+
+/// The member of `_meta` in the result of a tool that stands for a refusal of ours. It holds the `data` of the error.
+pub const REFUSED: &str = "dev.tenure/refused";
 
 /// An answer that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +23,11 @@ pub enum WrittenAnswer {
     Result {
         /// The result of a tool that says that the tool failed.
         is_tool_error: bool,
+    },
+    /// The result of a tool that says in words that the call was refused.
+    Refused {
+        /// Why.
+        reason: Reason,
     },
     /// An error.
     Error {
@@ -34,14 +47,33 @@ pub fn written_answer(message: &[u8], has_tool_result: bool) -> Option<WrittenAn
     };
     if let Some(result) = rest.strip_prefix(br#""result":"#) {
         let result = result.strip_suffix(b"}")?;
-        let fails = || members::find(result, "isError").value().is_some_and(|value| value.get() == "true");
-        return Some(WrittenAnswer::Result { is_tool_error: has_tool_result && fails() });
+        let is_tool_error = has_tool_result && says_it_failed(result);
+        let refused = if is_tool_error { refusal_in(result) } else { None };
+        return Some(match refused {
+            Some(reason) => WrittenAnswer::Refused { reason },
+            None => WrittenAnswer::Result { is_tool_error },
+        });
     }
     let error = rest.strip_prefix(br#""error":"#)?.strip_suffix(b"}")?;
     let said = serde_json::from_slice::<Said>(error).unwrap_or_default();
     let ours = || Reason::ALL.iter().find(|reason| reason.as_str() == said.data.reason).copied();
     let reason = ours().filter(|reason| i64::from(reason.code()) == said.code);
     Some(WrittenAnswer::Error { code: said.code, reason })
+}
+
+/// Whether the result of a tool says that the tool failed.
+pub fn says_it_failed(result: &[u8]) -> bool {
+    IS_ERROR.may_be_in(result)
+        && members::find(result, "isError").value().is_some_and(|value| value.get() == "true")
+}
+
+/// Why a call was refused whose result says so in words ([`REFUSED`]). A server can claim that of its own results, as it can claim
+/// an error of ours: it says something untrue about itself then.
+pub fn refusal_in(result: &[u8]) -> Option<Reason> {
+    let meta = members::find(result, "_meta").value()?.get();
+    let refused = members::find(meta.as_bytes(), REFUSED).value()?.get();
+    let reason = members::find(refused.as_bytes(), "reason").value()?.get();
+    Reason::ALL.iter().find(|known| reason.trim_matches('"') == known.as_str()).copied()
 }
 
 /// How long the id at the front is: a string, or a number.
@@ -107,6 +139,15 @@ mod tests {
             assert_eq!(result("{}", true), fine);
             assert_eq!(result(r#"{"content":[],"isError":true}"#, true), failed);
             assert_eq!(result(r#"{"content":[],"isError":true}"#, false), fine, "only a tool has failed");
+            let limited =
+                r#"{"_meta":{"dev.tenure/refused":{"reason":"rate_limited"}},"content":[],"isError":true}"#;
+            let refused = Some(WrittenAnswer::Refused { reason: Reason::RateLimited });
+            assert_eq!(result(limited, true), refused);
+            assert_eq!(result(limited, false), fine);
+            assert_eq!(result(&limited.replace("true", "false"), true), fine, "a result that is one");
+            assert_eq!(result(&limited.replace("rate_limited", "no_word"), true), failed);
+            assert_eq!(result(r#"{"is\u0045rror":true}"#, true), failed);
+            assert_eq!(result(r#"{"isErrors":true,"content":["isError"]}"#, true), fine);
             assert_eq!(result(r#"{"error":{"code":1},"content":[{"isError":true}]}"#, true), fine);
             let ours = Error::new(Reason::TimedOut, "late").to_rpc();
             let told = WrittenAnswer::Error { code: -31012, reason: Some(Reason::TimedOut) };

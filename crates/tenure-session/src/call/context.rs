@@ -76,6 +76,13 @@ impl CallContext {
         self.state = Some(state);
     }
 
+    /// Sets the `traceparent` that goes on to the server.
+    pub fn set_traceparent(&mut self, traceparent: String) {
+        self.caller.traceparent = Some(traceparent.into_boxed_str());
+        // It belongs to the span that it came with.
+        self.caller.tracestate = None;
+    }
+
     /// The state that the request names by a data session or a handle.
     pub fn state(&self) -> Option<&State> {
         self.state.as_ref()

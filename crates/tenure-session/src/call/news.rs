@@ -1,6 +1,6 @@
 //! News from servers to many clients: the fan-out, and its listeners.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use tenure_protocol::Method;
@@ -44,6 +44,8 @@ pub trait NewsListener: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Hub {
     listeners: Mutex<Vec<Weak<dyn NewsListener>>>,
+    /// Tells the other nodes of a cluster.
+    peers: OnceLock<Arc<dyn NewsListener>>,
     /// Hears what happens to the clients of the process.
     pub(crate) observer: ObserverPlace,
 }
@@ -51,6 +53,11 @@ pub(crate) struct Hub {
 impl Hub {
     pub(crate) fn add(&self, listener: Weak<dyn NewsListener>) {
         self.listeners.lock().push(listener);
+    }
+
+    /// Tells the news of this process to the other nodes too. Called once.
+    pub(crate) fn tell_peers(&self, peers: Arc<dyn NewsListener>) {
+        drop(self.peers.set(peers));
     }
 
     fn listeners(&self) -> Vec<Arc<dyn NewsListener>> {
@@ -91,15 +98,31 @@ impl Fanout {
         Self { hub: Arc::clone(&self.hub), route }
     }
 
-    /// Reports to all clients that watch `uri` that it changed.
+    /// Reports to all clients that watch `uri` that it changed, in a cluster also at the other nodes.
     pub fn resource_updated(&self, uri: &str) {
+        self.resource_updated_elsewhere(uri);
+        if let Some(peers) = self.hub.peers.get() {
+            peers.resource_updated(&self.route, uri);
+        }
+    }
+
+    /// Reports to all clients that a list changed, in a cluster also at the other nodes.
+    pub fn list_changed(&self, news: News) {
+        self.list_changed_elsewhere(news);
+        if let Some(peers) = self.hub.peers.get() {
+            peers.list_changed(&self.route, news);
+        }
+    }
+
+    /// Reports to the clients of this process that watch `uri` that it changed, as another node says.
+    pub fn resource_updated_elsewhere(&self, uri: &str) {
         for listener in self.hub.listeners() {
             listener.resource_updated(&self.route, uri);
         }
     }
 
-    /// Reports to all clients that a list changed.
-    pub fn list_changed(&self, news: News) {
+    /// Reports to the clients of this process that a list changed, as another node says.
+    pub fn list_changed_elsewhere(&self, news: News) {
         for listener in self.hub.listeners() {
             listener.list_changed(&self.route, news);
         }

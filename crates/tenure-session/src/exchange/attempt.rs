@@ -192,6 +192,7 @@ impl Run {
                     ForcedEnd::Leave => self.finish(Ok(notifications::end(&self.request.id))),
                     ForcedEnd::Interrupt => self.finish(Err(shut_down())),
                     ForcedEnd::Revoke => self.finish(Err(revoked())),
+                    ForcedEnd::Cancel => self.finish(Err(cancelled_by_operator())),
                 });
             }
             let now = Instant::now();
@@ -414,6 +415,10 @@ pub(super) fn shut_down() -> RpcError {
 
 fn revoked() -> RpcError {
     RpcError::of(Reason::Unauthorized, "The credentials of the caller were revoked")
+}
+
+fn cancelled_by_operator() -> RpcError {
+    RpcError::of(Reason::Cancelled, "An operator cancelled the request")
 }
 
 pub(super) fn panicked(work: &ActiveCall) -> RpcError {

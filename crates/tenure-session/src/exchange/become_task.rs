@@ -240,7 +240,7 @@ impl ExchangesInner {
                     return;
                 }
                 match end {
-                    ForcedEnd::Revoke => (task::TaskEnd::Cancelled, true),
+                    ForcedEnd::Revoke | ForcedEnd::Cancel => (task::TaskEnd::Cancelled, true),
                     _ => (failed(Reason::Interrupted, "The server shut down before the task ended"), true),
                 }
             }

@@ -147,6 +147,8 @@ pub(super) enum ForcedEnd {
     Resume,
     /// The credentials of its caller were revoked.
     Revoke,
+    /// An operator cancelled it.
+    Cancel,
 }
 
 /// How a call came to this process. The default is a client's first attempt.

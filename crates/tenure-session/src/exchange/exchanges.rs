@@ -22,6 +22,7 @@ use super::limits::ExchangeLimits;
 use crate::backend::{Call, Responder};
 use crate::budget::{Resource, Share, Taken};
 use crate::call::{CallContext, Caller, Client, Fanout, News, NewsListener};
+use crate::cluster::Roster;
 use crate::exchange::attempt::{ExchangeAnswer, Run, Source};
 use crate::exchange::call::{ActiveCall, CallOrigin, ClientAttempt, ForcedEnd};
 use crate::exchange::finish;
@@ -85,6 +86,8 @@ pub(super) struct ExchangesInner {
     pub(super) tasks: TaskTracker,
     pub(super) loops: Loops,
     kept_tasks: OnceLock<Tasks>,
+    /// The nodes that share the store; not set if this process is the only one.
+    pub(super) roster: OnceLock<Roster>,
     pub(super) kept_calls: OnceLock<Arc<KeptCalls<ActiveCall>>>,
     /// Another process has the socket already, and takes over.
     pub(super) is_followed: AtomicBool,
@@ -140,6 +143,7 @@ impl Exchanges {
             tasks: TaskTracker::new(),
             loops: Loops::default(),
             kept_tasks: OnceLock::new(),
+            roster: OnceLock::new(),
             kept_calls: OnceLock::new(),
             is_followed: AtomicBool::new(false),
             hints: Mutex::default(),
@@ -203,6 +207,10 @@ impl Exchanges {
         let is_held = match inner.admission(stage, &request, route, &caller.principal, streams) {
             ExchangeAdmission::Begin => false,
             ExchangeAdmission::Hold => true,
+            // A parked call goes on until the end of the stop.
+            ExchangeAdmission::Refuse if stage < LEFT && self.has_parked(&request, &caller.principal) => {
+                false
+            }
             ExchangeAdmission::Refuse => return Err(finish::draining()),
         };
         if let Some(needed) = capability::of_request(&request) {

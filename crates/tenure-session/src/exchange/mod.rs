@@ -6,7 +6,7 @@
 //! `server_messages` its messages and questions to the client. `parked` keeps calls that wait for their clients.
 //! `request_state` seals the data that a client carries to its next attempt. `listen` serves listens. `become_task`
 //! turns a call into a task, and `task_requests` answers requests about tasks. `resume` serves clients that come back
-//! for a broken stream. `hand_over` leaves calls to the next process. `operator` lists the running calls. Nothing here
+//! for a broken stream. `hand_over` leaves calls to the next process. `place` says which node of a cluster has a call. `operator` lists the running calls. Nothing here
 //! knows sessions.
 
 mod exchanges;
@@ -18,6 +18,7 @@ mod flow;
 mod resume;
 mod repeat;
 mod hand_over;
+mod place;
 mod parked;
 pub mod request_state;
 mod listen;

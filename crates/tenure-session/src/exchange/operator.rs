@@ -112,6 +112,29 @@ impl Exchanges {
         ended
     }
 
+    /// Cancels a call by its name in logs. Its client gets an error, or finds its task cancelled, and its server is told. Returns
+    /// whether there was one.
+    pub fn cancel(&self, label: &str) -> bool {
+        let parked = {
+            let mut parked = self.0.parked.lock();
+            let name = parked.iter().find(|(_, work)| work.label() == label).map(|(name, _)| *name);
+            name.and_then(|name| parked.remove(&name))
+        };
+        let work = parked.clone().or_else(|| self.0.listed().into_iter().find(|work| work.label() == label));
+        let Some(work) = work else { return false };
+        let was_running = work.end(ForcedEnd::Cancel);
+        // No attempt waits for a parked one, so nothing else would end it.
+        if let Some(parked) = parked
+            && parked.state.lock().parked_until.is_some()
+        {
+            parked.close();
+        }
+        if was_running {
+            tracing::info!(exchange = label, "an operator cancelled a request");
+        }
+        was_running
+    }
+
     /// Cancels the tasks of a principal that an earlier process left, which would be started again when it comes back.
     /// Returns how many there were.
     ///

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::budget::{Full, Peer, Resource, Share};
 use crate::call::Client;
+use crate::cluster::Roster;
 use crate::exchange::attempt::{Run, Source, panicked};
 use crate::exchange::call::{ActiveCall, ClientAttempt, Tasked};
 use crate::exchange::exchanges::{ExchangesInner, LEAVING, RunningGuard};
@@ -65,7 +66,9 @@ impl ExchangesInner {
         }
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         let expires = self.clock.now().after(self.limits.ask_timeout);
-        bound.seal(&*self.seal, &SealedContent::Parked(ParkedName { name, process: self.process }), expires)
+        let node = self.roster.get().map(Roster::node);
+        let parked = ParkedName { name, process: self.process, node };
+        bound.seal(&*self.seal, &SealedContent::Parked(parked), expires)
     }
 
     /// Takes a permit for a call. If none was left, removes another call and returns it.

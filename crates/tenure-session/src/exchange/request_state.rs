@@ -13,7 +13,7 @@ use tenure_protocol::json::prefilter::Prefilter;
 use tenure_protocol::modern::digest::Digest;
 use tenure_protocol::{Error, RawJson, Reason, Request};
 
-use crate::id::{Principal, Route};
+use crate::id::{NodeId, Principal, Route};
 use crate::port::clock::Time;
 use crate::port::seal::Seal;
 
@@ -39,6 +39,8 @@ pub(super) struct ParkedName {
     pub(super) name: u128,
     /// The process in which it is parked.
     pub(super) process: u64,
+    /// The node of a cluster that this process was then.
+    pub(super) node: Option<NodeId>,
 }
 
 /// The state and the answers that an attempt brings from earlier ones.
@@ -94,6 +96,10 @@ impl Bound {
                 plain.push(PARKED);
                 plain.extend_from_slice(&parked.name.to_le_bytes());
                 plain.extend_from_slice(&parked.process.to_le_bytes());
+                // Last and only in a cluster: a process that is in none may be of a version that does not know it.
+                if let Some(node) = parked.node {
+                    plain.extend_from_slice(node.as_bytes());
+                }
             }
             SealedContent::Again(brought) => {
                 plain.push(AGAIN);
@@ -126,8 +132,13 @@ fn read(plain: &[u8], now: Time) -> Option<SealedContent> {
         TEXT => String::from_utf8(content.to_vec()).ok().map(SealedContent::Text),
         PARKED => {
             let (name, process) = content.split_first_chunk::<16>()?;
-            let process = u64::from_le_bytes(process.try_into().ok()?);
-            Some(SealedContent::Parked(ParkedName { name: u128::from_le_bytes(*name), process }))
+            let (process, node) = process.split_first_chunk::<8>()?;
+            let node = match node {
+                [] => None,
+                node => Some(NodeId::from_bytes(node.try_into().ok()?)),
+            };
+            let (name, process) = (u128::from_le_bytes(*name), u64::from_le_bytes(*process));
+            Some(SealedContent::Parked(ParkedName { name, process, node }))
         }
         AGAIN => serde_json::from_slice(content).ok().map(SealedContent::Again),
         _ => None,
@@ -219,7 +230,8 @@ mod tests {
         assert_eq!(bound.open(&Plain, &(text + "-TAMPERED"), Time(0)), OpenedState::Foreign);
         let brought = Brought { state: Some("step 1".to_owned()), responses: Some("{}".to_owned()) };
         for held in [
-            SealedContent::Parked(ParkedName { name: u128::MAX - 1, process: 7 }),
+            SealedContent::Parked(ParkedName { name: u128::MAX - 1, process: 7, node: None }),
+            SealedContent::Parked(ParkedName { name: 1, process: 7, node: Some(NodeId::from_bytes([8; 8])) }),
             SealedContent::Again(Brought::default()),
             SealedContent::Again(brought),
         ] {

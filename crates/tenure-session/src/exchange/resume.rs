@@ -179,16 +179,25 @@ impl ExchangesInner {
         server: Option<NotedServer>,
     ) -> Reply {
         if work.is_listen() {
+            if self.roster.get().is_some() {
+                // From now on its client is sent here. If that fails, it is opened anew once more.
+                drop(kept.begins().await);
+            }
             return self.respond_again(&work).await;
+        }
+        if is_begun
+            && self.roster.get().is_some()
+            && let Err(error) = kept.begins().await
+        {
+            // Another node may run it.
+            tracing::warn!(exchange = %work.label(), %error, "a call could not be taken over: the store did not note it");
+            return Err(not_taken());
         }
         if !is_begun {
             // Noted before a server gets the call: if this process is killed too, the server may have handled it.
             if let Err(error) = kept.begins().await {
                 tracing::warn!(exchange = %work.label(), %error, "a call could not be started: the store did not note it");
-                return Err(RpcError::of(
-                    Reason::StoreUnavailable,
-                    "The store did not take the call; send it again",
-                ));
+                return Err(not_taken());
             }
             tracing::info!(exchange = %work.label(), method = %work.request.method, "started a call that an earlier process left");
             let reply = self.respond_again(&work).await;
@@ -305,6 +314,11 @@ impl ActiveCall {
     pub(super) fn is_resumable(&self) -> bool {
         self.state.lock().attempt.streams == StreamSupport::Resumable
     }
+}
+
+/// The error for a call that could not be noted before it is sent to a server.
+fn not_taken() -> RpcError {
+    RpcError::of(Reason::StoreUnavailable, "The store did not take the call; send it again")
 }
 
 /// The error for a call that would go to another server than it was for.

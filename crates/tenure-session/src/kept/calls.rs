@@ -4,11 +4,11 @@
 //! and for a client that comes back, the running call or its note.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_protocol::{Error, Method, Reason, Request};
 use tokio::runtime::Handle;
@@ -17,9 +17,10 @@ use tokio_util::task::TaskTracker;
 
 use super::id::CallId;
 use super::record::{CallHead, CallRecord, NotedServer};
+use crate::cluster::Roster;
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::finish::finish;
-use crate::id::{Principal, Route, SessionKey};
+use crate::id::{NodeId, Principal, Route, SessionKey};
 use crate::port::clock::{Clock, Time};
 use crate::port::store::{Expected, RecordKey, Space, Store, StoreDurability, StoreError, Version};
 use crate::read_back::{self, remove};
@@ -53,11 +54,14 @@ pub(crate) struct KeptCalls<T: Send + Sync + 'static> {
     tasks: TaskTracker,
     /// Notes at which the sweep panicked.
     avoided: Avoided<RecordKey>,
+    /// The nodes that share the store; not set if this process is the only one.
+    roster: OnceLock<Roster>,
 }
 
 struct CallTables<T: Send + Sync + 'static> {
-    /// Notes of this process that are, or may be, in the store.
-    noted: HashSet<SessionKey>,
+    /// Notes of this process that are, or may be, in the store, and when they expire. In a cluster another node may remove a note
+    /// that has expired, and this one does not hear of it.
+    noted: HashMap<SessionKey, Time>,
     /// Calls that run.
     live: HashMap<SessionKey, (Weak<T>, Weak<CallNote<T>>)>,
 }
@@ -98,6 +102,8 @@ pub(crate) struct Noted {
     pub(crate) is_begun: bool,
     /// The server that the call was for.
     pub(crate) server: Option<NotedServer>,
+    /// The node at which it runs, in a cluster.
+    pub(crate) node: Option<NodeId>,
     /// The response. Empty until the call is answered.
     pub(crate) outcome: Bytes,
     pub(crate) version: Version,
@@ -113,16 +119,23 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         loops: &Loops,
     ) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let state = Mutex::new(CallTables { noted: HashSet::new(), live: HashMap::new() });
+        let state = Mutex::new(CallTables { noted: HashMap::new(), live: HashMap::new() });
         let avoided = Avoided::default();
-        let calls = Arc::new(Self { store, clock, servers, max, longest, state, stop, tasks, avoided });
+        let roster = OnceLock::new();
+        let calls =
+            Arc::new(Self { store, clock, servers, max, longest, state, stop, tasks, avoided, roster });
         sweep::start(&calls, &calls.tasks, &calls.stop, loops);
         calls
     }
 
-    /// Whether the next process can read the notes.
+    /// Makes this process a node of a cluster: its notes name it.
+    pub(crate) fn join(&self, roster: Roster) {
+        drop(self.roster.set(roster));
+    }
+
+    /// Whether the next process, or another node, can read the notes.
     pub(crate) fn outlives_us(&self) -> bool {
-        self.store.capabilities().durability != StoreDurability::Process
+        self.roster.get().is_some() || self.store.capabilities().durability != StoreDurability::Process
     }
 
     /// Stops the background tasks. The notes stay in the store.
@@ -154,17 +167,21 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
     ) -> Option<Arc<CallNote<T>>> {
         let id = CallId::random(&request.id)?;
         let key = id.key(owner, route);
+        let deadline = self.deadline(&request);
         {
             let mut state = self.state.lock();
+            if state.noted.len() >= self.max {
+                let now = self.clock.now();
+                state.noted.retain(|_, expires| *expires > now);
+            }
             if state.noted.len() >= self.max {
                 tracing::debug!(limit = self.max, "a call is not noted: there are too many notes");
                 return None;
             }
-            state.noted.insert(key);
+            state.noted.insert(key, deadline);
         }
         let server = self.fingerprint(route).map(|it| NotedServer { fingerprint: it.clone(), name });
-        let head = CallHead::new(&request, route, is_begun, server.clone());
-        let deadline = self.deadline(&request);
+        let head = CallHead::new(&request, route, is_begun, server.clone()).at(self.node());
         let note = Arc::clone(self).write_first(key, CallRecord::open(head).encode(), deadline);
         let version = match tokio::time::timeout(NOTE_WITHIN, finish(&self.tasks, note)).await {
             Ok(Ok(written)) => written.keep(),
@@ -191,6 +208,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
         version: Version,
     ) -> Arc<CallNote<T>> {
         let key = id.key(owner, route);
+        let deadline = self.deadline(&request);
         let kept = Arc::new(CallNote {
             calls: Arc::clone(self),
             id,
@@ -204,7 +222,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
             is_noted: CancellationToken::new(),
         });
         let mut state = self.state.lock();
-        state.noted.insert(key);
+        state.noted.insert(key, deadline);
         state.live.insert(key, (Arc::downgrade(call), Arc::downgrade(&kept)));
         drop(state);
         kept
@@ -242,6 +260,7 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
                 Ok(FoundCall::Noted(Box::new(Noted {
                     request: call.head.request(),
                     is_begun: call.head.begun,
+                    node: call.head.node(),
                     server: call.head.server,
                     outcome: call.outcome,
                     version: record.version,
@@ -270,6 +289,11 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
                 Err(error)
             }
         }
+    }
+
+    /// The name of this node, as notes have it.
+    fn node(&self) -> Option<String> {
+        self.roster.get().map(|roster| roster.node().hex())
     }
 
     /// When the note of a running request expires: after that no client can come back for it.
@@ -318,7 +342,8 @@ impl<T: Send + Sync + 'static> Drop for FirstNote<T> {
 }
 
 impl<T: Send + Sync + 'static> CallNote<T> {
-    /// Notes that the call now goes to a server, for a call that was noted before any server saw it.
+    /// Notes that the call now goes to a server: for a call that was noted before any server saw it, and in a cluster for
+    /// one that another node has left. Of two nodes that do so at the same time one fails.
     ///
     /// # Errors
     /// When the store does not write it: then the call must not be started.
@@ -361,7 +386,8 @@ impl<T: Send + Sync + 'static> CallNote<T> {
     }
 
     fn head(&self) -> CallHead {
-        CallHead::new(&self.request, &self.route, self.is_begun.load(Ordering::Acquire), self.server.clone())
+        let is_begun = self.is_begun.load(Ordering::Acquire);
+        CallHead::new(&self.request, &self.route, is_begun, self.server.clone()).at(self.calls.node())
     }
 
     /// Whether the caller is the first to decide how the attempt ended.
@@ -388,6 +414,9 @@ impl<T: Send + Sync + 'static> CallNote<T> {
         let (store, key) = (self.calls.store.as_ref(), record_key(self.key));
         let version = read_back::put(store, key, record.encode(), expected, Some(deadline)).await?;
         *self.version.lock() = version;
+        if let Some(expires) = self.calls.state.lock().noted.get_mut(&self.key) {
+            *expires = deadline;
+        }
         Ok(())
     }
 }
@@ -416,7 +445,11 @@ impl<T: Send + Sync + 'static> Swept for KeptCalls<T> {
 
     async fn handle(self: &Arc<Self>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
         // A conflict means that its end was noted just now, with a later deadline.
-        remove(self.store.as_ref(), key, version).await?;
+        match remove(self.store.as_ref(), key, version).await {
+            // Another node was faster.
+            Ok(_) | Err(StoreError::Conflict { current: None }) => {}
+            Err(error) => return Err(error),
+        }
         self.state.lock().noted.remove(&key.key);
         Ok(true)
     }

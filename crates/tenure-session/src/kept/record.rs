@@ -7,7 +7,7 @@ use tenure_protocol::{Method, RawJson, Request, RequestId};
 
 use crate::fingerprint::Fingerprint;
 use crate::framed::{Frame, UnreadableFrame};
-use crate::id::Route;
+use crate::id::{NodeId, Route};
 
 const FRAME: Frame = Frame { of: "call", format: 1 };
 
@@ -35,6 +35,9 @@ pub(crate) struct CallHead {
     /// The server that the call was for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<NotedServer>,
+    /// The node at which the call runs, as 16 hex digits; only in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
 }
 
 /// A server as it is written in a record.
@@ -55,7 +58,18 @@ impl CallHead {
             params: request.params.as_ref().map(|params| object::text(params).to_owned()),
             begun,
             server,
+            node: None,
         }
+    }
+
+    /// The same for a call that runs at this node, if it is in a cluster.
+    pub(crate) fn at(self, node: Option<String>) -> Self {
+        Self { node, ..self }
+    }
+
+    /// The node at which the call runs, if it is in a cluster.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        NodeId::parse(self.node.as_deref()?)
     }
 
     /// The request, if it is still there.

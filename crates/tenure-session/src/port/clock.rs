@@ -1,4 +1,4 @@
-//! The time of day as a port, so that tests can set it.
+//! The time of day, and the time for which the machine is up, as a port, so that tests can set them.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +29,11 @@ impl Time {
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Time;
+
+    /// The time since some moment before this process began. It never goes back, cannot be set, and goes on while
+    /// the machine is suspended. Rights that others may take after a while are counted by it: tokio's clock stands still
+    /// during a suspension.
+    fn uptime(&self) -> Duration;
 }
 
 /// The operating system's clock.
@@ -40,5 +45,32 @@ impl Clock for SystemClock {
     fn now(&self) -> Time {
         let elapsed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Time(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn uptime(&self) -> Duration {
+        use rustix::time::{ClockId, clock_gettime};
+        let up = clock_gettime(ClockId::Boottime);
+        Duration::new(u64::try_from(up.tv_sec).unwrap_or(0), u32::try_from(up.tv_nsec).unwrap_or(0))
+    }
+
+    /// Elsewhere it may stand still while the machine is suspended.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn uptime(&self) -> Duration {
+        static BEGAN: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
+        BEGAN.get_or_init(tokio::time::Instant::now).elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uptime_goes_on() {
+        let before = SystemClock.uptime();
+        std::thread::sleep(Duration::from_millis(2));
+        let passed = SystemClock.uptime() - before;
+        assert!(passed >= Duration::from_millis(2) && passed < Duration::from_secs(60), "{passed:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The store of records and events: the port that memory, disk and cluster engines implement.
 //!
-//! A write ends in one of: done, conflict, fenced, busy, or unknown (it may or may not have happened: the
-//! caller has to read the record before it decides). Positions, versions and epochs grow and have gaps; no
+//! A write ends in one of: done, conflict, fenced, busy, or unknown (it may or may not have happened, or may still
+//! happen; see clause 22). Positions, versions and epochs grow and have gaps; no
 //! code may assume that the next one is one more.
 
 use bytes::Bytes;
@@ -242,6 +242,20 @@ pub enum StoreDurability {
     Machine,
     /// Until the disk breaks.
     Disk,
+    /// Until a majority of the engine's machines is lost.
+    Replicated {
+        /// Until their disks break: a write is on the disks of a majority before it is answered. Otherwise a majority
+        /// that loses power at the same moment loses the last writes.
+        majority_synced: bool,
+    },
+}
+
+impl StoreDurability {
+    /// Whether a finished write can be lost while clients still know of it. Positions and stream numbers may then be
+    /// given out again.
+    pub fn may_lose(self) -> bool {
+        !matches!(self, Self::Replicated { .. })
+    }
 }
 
 /// The properties of an engine.
@@ -251,6 +265,8 @@ pub struct StoreCapabilities {
     pub durability: StoreDurability,
     /// The most events in one append.
     pub max_batch: usize,
+    /// The most bytes of events in one append. One event may be as large as `max_value_bytes`.
+    pub max_batch_bytes: usize,
     /// The largest record or event.
     pub max_value_bytes: usize,
 }
@@ -297,7 +313,7 @@ pub enum StoreError {
     /// The record, event or batch is larger than the engine takes; nothing was changed.
     #[error("too large for the store")]
     TooLarge,
-    /// The write may or may not have happened.
+    /// The write may or may not have happened, or may still happen. See clause 22 of [`Store`].
     #[error("the outcome of the write is unknown")]
     Unknown,
     /// The engine is broken or gone.
@@ -318,12 +334,12 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 3. `get` returns the newest finished `put`; versions of one record only grow, also across a delete.
 /// 4. `delete` removes exactly the version named; otherwise it conflicts. Absent is a conflict.
 /// 5. `expired(space, now, limit)` lists records of a space whose deadline is at or before `now`, earliest
-///    first, at most `limit`, each with the version that has this deadline: a record that is renewed meanwhile
+///    first (deadlines within ten seconds in any order), at most `limit`, each with the version that has this deadline: a record that is renewed meanwhile
 ///    is never listed with its new version. It removes nothing; `get` still returns such a record.
 /// 6. `list(after, limit)` walks all records of a space in key order without repeats.
-/// 7. `claim` with the current epoch (or `None` if the session was never claimed) makes a higher epoch;
-///    with any other epoch it is `Fenced`. `release` gives a session back once; with an epoch that owns
-///    nothing it is `Fenced`.
+/// 7. `claim` with the current epoch, or `None` if the session has no owner, makes a higher epoch; with any other
+///    epoch it is `Fenced`. `release` gives a session back once; with an epoch that owns nothing it is `Fenced`. A
+///    released session has no owner, as if it was never claimed, but a later epoch is higher than all before.
 /// 8. `append` with an epoch other than the current one is `Fenced` and changes nothing.
 /// 9. `append` is atomic and assigns growing positions, in the order of the batch, unique in the
 ///    session.
@@ -351,6 +367,9 @@ pub type Stored<T> = BoxFuture<Result<T, StoreError>>;
 /// 21. A restored session assigns only positions higher than any that its former store assigned, also after the save,
 ///     because clients hold those positions. The same holds for a whole store that is opened from a backup. This needs
 ///     clocks that are not behind.
+/// 22. A write without an answer, or with the answer `Unknown`, may still happen later. The next finished write of the
+///     same record settles a `put` or `delete`: afterwards it is done or never will be. The next finished `claim` of the
+///     same session settles an `append`, and every other write of its log.
 pub trait Store: Send + Sync + 'static {
     /// Writes a record. See clauses 1–3.
     fn put(
@@ -383,7 +402,7 @@ pub trait Store: Send + Sync + 'static {
     fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch>;
     /// The owner of a session.
     fn owner(&self, session: SessionKey) -> Stored<Option<(NodeId, Epoch)>>;
-    /// Gives ownership back; the epoch is not used again.
+    /// Gives ownership back; the epoch is not used again. See clause 7.
     fn release(&self, session: SessionKey, epoch: Epoch) -> Stored<()>;
 
     /// Adds events. See clauses 8 and 9.

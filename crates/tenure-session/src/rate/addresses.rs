@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tenure_protocol::Error;
 
-use super::{Rate, RateCell, RateTable, Stopwatch, rate_limited};
+use super::{Rate, RateCell, RateTable, Sharers, Stopwatch, rate_limited};
 use crate::budget::Peer;
 
 /// Addresses that are remembered. Each takes about a hundred bytes.
@@ -53,14 +53,20 @@ struct Inner {
     failures: Option<AddressRate>,
     begun: RateTable<Peer, RateCell>,
     failed: RateTable<Peer, RateCell>,
+    nodes: Sharers,
     clock: Stopwatch,
 }
 
 impl AddressRates {
     /// These limits; `None` means no limit.
     pub fn new(initialize: Option<AddressRate>, failures: Option<AddressRate>) -> Self {
+        Self::among(initialize, failures, Sharers::default())
+    }
+
+    /// These limits, divided among nodes.
+    pub fn among(initialize: Option<AddressRate>, failures: Option<AddressRate>, nodes: Sharers) -> Self {
         let (begun, failed) = (RateTable::new(MOST), RateTable::new(MOST));
-        Self(Arc::new(Inner { initialize, failures, begun, failed, clock: Stopwatch::start() }))
+        Self(Arc::new(Inner { initialize, failures, begun, failed, nodes, clock: Stopwatch::start() }))
     }
 
     /// Counts a session that an address begins.
@@ -90,7 +96,8 @@ impl AddressRates {
         };
         let now = self.0.clock.now();
         let cell = table.entry(&peer, now, RateCell::default);
-        cell.check(rate, now, 1).map_err(|wait| rate_limited("address", rate, wait))
+        cell.check(&rate.among(self.0.nodes.count()), now, 1)
+            .map_err(|wait| rate_limited("address", rate, wait))
     }
 
     /// Forgets addresses of which there is nothing to remember.

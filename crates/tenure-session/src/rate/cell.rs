@@ -54,6 +54,15 @@ impl Rate {
         Self::new(self.count.saturating_mul(factor), self.period, self.burst.saturating_mul(factor))
     }
 
+    /// What one of so many nodes allows of it: its part of the rate, and twice its part of the burst, since callers do not spread evenly.
+    /// Together they allow up to twice the burst, and the rate.
+    #[must_use]
+    pub fn among(self, nodes: u32) -> Self {
+        let nodes = nodes.max(1);
+        let burst = self.burst.saturating_mul(2).div_ceil(nodes).clamp(1, self.burst);
+        Self { interval: self.interval.saturating_mul(u64::from(nodes)), burst, ..self }
+    }
+
     /// The time that a cell which was used up needs until the whole burst is free again.
     pub fn window(&self) -> Duration {
         Duration::from_nanos(self.window_nanos())
@@ -175,6 +184,32 @@ mod tests {
 
     fn at(milliseconds: u64) -> Ticks {
         Ticks(milliseconds * MS)
+    }
+
+    #[test]
+    fn nodes_together_allow_the_rate_and_at_most_twice_the_burst() {
+        for (nodes, burst) in [(1, 60), (2, 60), (3, 60), (7, 60), (3, 1), (100, 4)] {
+            let whole = Rate::new(60, Duration::from_secs(1), burst);
+            let part = whole.among(nodes);
+            assert_eq!(
+                part.to_string().split(' ').next(),
+                whole.to_string().split(' ').next(),
+                "as it is written"
+            );
+            let cells: Vec<RateCell> = (0..nodes).map(|_| RateCell::default()).collect();
+            let allowed = |now: Ticks| -> u32 {
+                let of = |cell: &RateCell| (0..200).filter(|_| cell.check(&part, now, 1).is_ok()).count();
+                cells.iter().map(of).sum::<usize>() as u32
+            };
+            let at_once = allowed(Ticks(1));
+            assert!(at_once <= (2 * burst).max(nodes) + nodes, "{nodes} nodes, burst {burst}: {at_once}");
+            // Ten seconds in small steps, from there on.
+            let mut later = 0;
+            for step in 1..=1000 {
+                later += allowed(at(step * 10));
+            }
+            assert!((500..=660).contains(&later), "{nodes} nodes, burst {burst}: {later} in ten seconds");
+        }
     }
 
     /// An exact model, written as a bucket of time: a call costs one interval, and time that passes fills the bucket.

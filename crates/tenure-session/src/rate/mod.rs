@@ -7,14 +7,18 @@
 
 mod stopwatch;
 mod cell;
+mod sharers;
 mod table;
 mod refusal;
 mod addresses;
+mod period;
 mod quota;
 
 pub use addresses::{AddressRate, AddressRates};
 pub use cell::{Rate, RateCell};
-pub use quota::{QuotaUse, Quotas};
+pub use period::Period;
+pub use quota::{QuotaLimits, QuotaUse, Quotas};
 pub use refusal::{quota_exceeded, rate_limited};
+pub use sharers::Sharers;
 pub use stopwatch::{Stopwatch, Ticks};
 pub use table::{Forgettable, RateTable};

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tenure_protocol::{Error, Reason};
 
+use super::period::Period;
+
 /// The error for a call beyond a limit. `per` says whose limit it is: `address`, `principal`, `session`, `tool` or `backend`.
 pub fn rate_limited(per: &'static str, limit: &impl Display, retry_after: Duration) -> Error {
     let limit = limit.to_string();
@@ -12,11 +14,11 @@ pub fn rate_limited(per: &'static str, limit: &impl Display, retry_after: Durati
     with_wait(Error::new(Reason::RateLimited, text), retry_after).with("limit", limit).with("per", per)
 }
 
-/// The error for a call beyond the calls of a day. `reset` is the time at which the next day begins, in seconds since 1970.
-pub fn quota_exceeded(limit: u64, retry_after: Duration, reset: u64) -> Error {
-    let text = format!("The quota of {limit} calls a day is used up: {}", again(retry_after));
+/// The error for a call beyond the calls of a period. `reset` is the time at which the next one begins, in seconds since 1970.
+pub fn quota_exceeded((limit, period): (u64, Period), retry_after: Duration, reset: u64) -> Error {
+    let text = format!("The quota of {limit} calls a {period} is used up: {}", again(retry_after));
     let error = with_wait(Error::new(Reason::QuotaExceeded, text), retry_after);
-    error.with("limit", format!("{limit}/d")).with("per", "principal").with("reset", reset)
+    error.with("limit", format!("{limit}/{}", period.unit())).with("per", "principal").with("reset", reset)
 }
 
 fn with_wait(error: Error, retry_after: Duration) -> Error {
@@ -33,7 +35,8 @@ fn again(wait: Duration) -> String {
     match seconds {
         0..=120 => format!("retry in {seconds} s"),
         121..=7200 => format!("retry in {} min", seconds.div_ceil(60)),
-        _ => format!("retry in {} h", seconds.div_ceil(3600)),
+        7201..=172_800 => format!("retry in {} h", seconds.div_ceil(3600)),
+        _ => format!("retry in {} days", seconds.div_ceil(86_400)),
     }
 }
 
@@ -48,8 +51,11 @@ mod tests {
         let error = rate_limited("session", &"10/s", Duration::from_micros(1_000_001));
         expect![[r#"RpcError({"code":-31029,"data":{"limit":"10/s","per":"session","reason":"rate_limited","retryAfterMs":1001},"message":"Rate limit reached (10/s per session): retry in 2 s"})"#]]
             .assert_eq(&format!("{:?}", error.to_rpc()));
-        let error = quota_exceeded(1000, Duration::from_secs(7201), 1_800_000_000);
+        let error = quota_exceeded((1000, Period::Day), Duration::from_secs(7201), 1_800_000_000);
         expect![[r#"RpcError({"code":-31029,"data":{"limit":"1000/d","per":"principal","reason":"quota_exceeded","reset":1800000000,"retryAfterMs":7201000},"message":"The quota of 1000 calls a day is used up: retry in 3 h"})"#]]
+            .assert_eq(&format!("{:?}", error.to_rpc()));
+        let error = quota_exceeded((20_000, Period::Month), Duration::from_secs(5 * 86_400), 1_800_000_000);
+        expect![[r#"RpcError({"code":-31029,"data":{"limit":"20000/month","per":"principal","reason":"quota_exceeded","reset":1800000000,"retryAfterMs":432000000},"message":"The quota of 20000 calls a month is used up: retry in 5 days"})"#]]
             .assert_eq(&format!("{:?}", error.to_rpc()));
     }
 }

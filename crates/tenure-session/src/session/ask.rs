@@ -9,7 +9,9 @@ use tenure_protocol::{Error, Method, RawJson, Reason, Reply, RequestId, Response
 use tokio::sync::oneshot;
 
 use crate::call::Origin;
+use crate::figures::TimelineEvent;
 use crate::port::observer::{Happened, answer_word};
+use crate::session::claim::elsewhere;
 use crate::session::live_session::{InFlight, Session, SessionState, ended_error};
 
 /// A question that waits for the client's answer.
@@ -22,6 +24,8 @@ struct QuestionGuard {
     session: Arc<Session>,
     origin: Origin,
     number: u64,
+    /// What it asks, once the observer was told of it.
+    told: Option<Method>,
 }
 
 impl Session {
@@ -37,7 +41,7 @@ impl Session {
     ) -> Result<RawJson, RpcError> {
         let (answer, answered) = oneshot::channel();
         let limits = &self.inner.limits;
-        let asked = {
+        let mut asked = {
             let mut state = self.state.lock();
             self.check_alive(&state).map_err(|error| error.to_rpc())?;
             if !state.client_can(method) {
@@ -58,10 +62,12 @@ impl Session {
             if let Some(call) = state.call_of(&origin) {
                 call.asking += 1;
             }
-            QuestionGuard { session: Arc::clone(self), origin, number }
+            QuestionGuard { session: Arc::clone(self), origin, number, told: None }
         };
         let body = message::write_request(&self.ask_id(asked.number), method, params);
         self.emit(&asked.origin, body).await.map_err(|error| error.to_rpc())?;
+        asked.told = Some(method.clone());
+        self.note(TimelineEvent::Asked);
         self.tell_observer(Happened::Asked { method });
         let reply = match tokio::time::timeout(limits.ask_timeout, answered).await {
             Ok(Ok(reply)) => reply,
@@ -72,6 +78,8 @@ impl Session {
                 Err(RpcError::of(Reason::TimedOut, format!("The client gave no answer within {seconds} s")))
             }
         };
+        asked.told = None;
+        self.note(if reply.is_ok() { TimelineEvent::Answered } else { TimelineEvent::NotAnswered });
         self.tell_observer(Happened::Answered { method, how: answer_word(&reply) });
         reply
     }
@@ -79,9 +87,17 @@ impl Session {
     /// Takes an answer of the client.
     ///
     /// # Errors
-    /// When the session has ended.
+    /// When the session has ended, or while this node may not act for it.
     pub fn response(self: &Arc<Self>, response: Response) -> Result<(), Error> {
         self.touch();
+        if !self.may_act() {
+            return Err(elsewhere());
+        }
+        self.take_response(response)
+    }
+
+    /// As `response`, for a caller that has asked whether this node may act.
+    pub(super) fn take_response(self: &Arc<Self>, response: Response) -> Result<(), Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         let ask = self.ask_number(&response.id).and_then(|number| state.asks.remove(&number));
@@ -136,6 +152,10 @@ impl Drop for QuestionGuard {
             }
             state.asks.remove(&self.number).is_some()
         };
+        if let Some(method) = &self.told {
+            self.session.note(TimelineEvent::NotAnswered);
+            self.session.tell_observer(Happened::QuestionWithdrawn { method });
+        }
         if !open {
             return;
         }

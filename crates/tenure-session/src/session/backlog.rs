@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::call::Granted;
 use crate::id::{Position, StreamId};
 use crate::port::clock::{Clock, Time};
-use crate::port::store::{EntryPlace, NewEvent};
+use crate::port::store::{EntryPlace, NewEvent, StoreCapabilities};
 use crate::session::live_session::{Session, SessionState};
 use crate::session::stream::{EventStream, MAX_TAIL_BYTES, NoteStatus, TailEvent};
 
@@ -107,7 +107,7 @@ impl Session {
     /// Queues the backlog that can be written now. The caller flushes.
     pub(super) fn catch_log_up(&self, state: &mut SessionState) {
         // A session that has ended no longer has a log.
-        if state.end.is_some() || !state.log_lags {
+        if state.end.is_some() || state.is_given_up || !state.log_lags {
             return;
         }
         let mut lagging: Vec<StreamId> =
@@ -145,7 +145,7 @@ impl Session {
     /// Marks the log as incomplete and schedules a retry.
     pub(super) fn log_lags(&self, state: &mut SessionState) {
         state.log_lags = true;
-        if state.log_again.is_none() && state.end.is_none() {
+        if state.log_again.is_none() && state.end.is_none() && !state.is_given_up {
             state.log_again = Some(Instant::now() + LOG_AGAIN);
             self.schedule(state, self.inner.clock.now());
         }
@@ -161,16 +161,24 @@ impl Session {
 }
 
 impl SessionState {
-    /// The next events to append, about `max`, each behind the backlog of its stream.
-    pub(super) fn next_batch(&mut self, max: usize, clock: &dyn Clock) -> Vec<NewEvent> {
+    /// The next events to append, about as many as the store takes at once, each behind the backlog of its stream.
+    pub(super) fn next_batch(&mut self, limits: StoreCapabilities, clock: &dyn Clock) -> Vec<NewEvent> {
+        let (max, max_bytes) = (limits.max_batch, limits.max_batch_bytes);
         if !self.log_lags && !self.renew_notes {
-            let count = self.outbox.queue.len().min(max);
+            let mut count = self.outbox.queue.len().min(max);
+            if max_bytes != usize::MAX {
+                count = self.outbox.count_within(count, max_bytes);
+            }
             return self.outbox.queue.drain(..count).collect();
         }
         let (mut batch, now) = (Vec::new(), clock.now());
         while let Some(id) = self.outbox.queue.front().map(|event| event.stream) {
             let lacks = self.streams.get(&id).map_or(0, |stream| stream.unlogged.len() + 2);
-            if !batch.is_empty() && batch.len() + lacks >= max {
+            let is_large = max_bytes != usize::MAX && {
+                let bytes: usize = batch.iter().map(|event: &NewEvent| event.body.len()).sum();
+                bytes.saturating_add(self.bytes_next(id)) > max_bytes
+            };
+            if !batch.is_empty() && (batch.len() + lacks >= max || is_large) {
                 return batch;
             }
             self.take_backlog(id, &mut batch, now);
@@ -191,6 +199,15 @@ impl SessionState {
             }
         }
         batch
+    }
+
+    /// The bytes of a stream's backlog and of the next event.
+    fn bytes_next(&self, id: StreamId) -> usize {
+        let backlog = self.streams.get(&id).map_or(0, |stream| {
+            let note = stream.failed_note.as_ref().map_or(0, Bytes::len);
+            note + stream.unlogged.iter().map(|event| event.body.len()).sum::<usize>()
+        });
+        backlog + self.outbox.queue.front().map_or(0, |event| event.body.len())
     }
 
     /// Puts the backlog of a stream into a batch, in front of the stream's next event.

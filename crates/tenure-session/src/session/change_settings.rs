@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 use tenure_protocol::Error;
 
+use crate::figures::TimelineEvent;
 use crate::id::SessionKey;
 use crate::limits::Limits;
 use crate::port::clock::Time;
@@ -47,9 +48,11 @@ impl Sessions {
     /// The change is made or not made, in the store and in memory.
     pub async fn annotate(&self, key: &SessionKey, changes: &Changes) -> Result<Option<Settings>, Error> {
         let inner = &self.0;
-        let Some(session) = inner.live.by_key(key) else {
+        let Some(session) = inner.awake_by_key(key) else {
             return annotate(inner.store.as_ref(), *key, changes, &inner.limits, inner.clock.now()).await;
         };
+        // Before the change, because that writes the record.
+        session.note(TimelineEvent::Annotated);
         let changed = session.change_settings(|settings| {
             changes.apply(settings);
             Ok::<_, std::convert::Infallible>(settings.clone())

@@ -10,8 +10,9 @@ use bytes::Bytes;
 
 use crate::id::SessionKey;
 use crate::port::clock::Time;
-use crate::port::store::{Epoch, Expected, RecordKey, StoreError, Version};
+use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::EndCause;
+use crate::session::claim::Claimed;
 use crate::session::live_session::Session;
 use crate::session::sessions::SessionRuntime;
 use crate::take_back::{WriteOutcome, take_back};
@@ -34,9 +35,11 @@ impl CreateGuard {
     pub(super) async fn claim(
         inner: Arc<SessionRuntime>,
         key: SessionKey,
-    ) -> Result<(Self, Epoch), StoreError> {
-        let epoch = inner.store.claim(key, inner.node, None).await?;
-        Ok((Self { inner, key, is_claimed: true, session: None, record: None }, epoch))
+    ) -> Result<(Self, Claimed), StoreError> {
+        let by = inner.claimant();
+        let epoch = inner.store.claim(key, by.node, None).await?;
+        let claimed = Claimed { by, epoch, from: None };
+        Ok((Self { inner, key, is_claimed: true, session: None, record: None }, claimed))
     }
 
     /// From now on drop also closes the session's link and gives back its place in the count.

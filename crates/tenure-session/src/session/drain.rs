@@ -8,6 +8,9 @@
 //! process, and they do not start. Shortly before the end all new requests are held.
 //!
 //! If the store does not survive the process, or a client cannot come back, the stop waits for all requests.
+//!
+//! In a cluster with another node that can take them, sessions leave during the stop, each as soon as nothing runs in it
+//! (`give_away`). New requests that are not safe to repeat then wait for the next owner, outside of this module.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,9 +103,22 @@ impl Drop for Creating<'_> {
 
 impl Sessions {
     /// Refuses new sessions from now on. Everything else goes on.
+    ///
+    /// In a cluster the other nodes are told, and take each session with its next request once nothing runs in it here.
     pub fn drain(&self) {
-        self.0.go_to(DrainStage::Draining);
+        let before = self.0.go_to(DrainStage::Draining);
         self.0.ask_for_hints();
+        if let Some(roster) = &self.0.roster
+            && before < DrainStage::Draining
+        {
+            roster.set_draining();
+            if roster.takers().is_empty() {
+                for session in self.0.live.all() {
+                    session.fall_asleep();
+                }
+            }
+            self.0.give_away_quiet();
+        }
     }
 
     /// Prepares for another process that takes over the same socket and store. Everything goes on, including new
@@ -141,11 +157,18 @@ impl Sessions {
         for session in self.0.live.all() {
             session.stream_what_can_be_left();
         }
+        self.0.stir();
         self.0.wait(Wait::All, deadline - Instant::now()).await;
         // A session that is woken later sees the stage and fails, so `leave` below reaches all sessions.
-        self.0.waking.while_no_wake_ends(|| self.0.go_to(DrainStage::Left));
+        self.0.waking.while_no_wake_ends(|| {
+            self.0.go_to(DrainStage::Left);
+        });
         let interrupted = self.0.live.all().iter().map(|session| session.leave()).sum();
-        self.note_deliveries().await;
+        match &self.0.roster {
+            // What is released now is not owned by a node that is about to end.
+            Some(_) => self.0.give_away_all().await,
+            None => self.note_deliveries().await,
+        }
         self.0.stop.cancel();
         self.0.tasks.close();
         // These tasks include the last appends.
@@ -213,8 +236,11 @@ impl SessionRuntime {
         STAGES[usize::from(self.stage.load(Ordering::SeqCst)).min(4)]
     }
 
-    fn go_to(&self, stage: DrainStage) {
+    /// Goes on to a stage. Returns the stage before.
+    fn go_to(&self, stage: DrainStage) -> DrainStage {
+        let before = self.stage();
         self.stage.fetch_max(stage as u8, Ordering::SeqCst);
+        before
     }
 
     /// Makes a stop check again, because a request that it waits for may have ended.
@@ -224,9 +250,9 @@ impl SessionRuntime {
         }
     }
 
-    /// Whether the next process will find the log.
+    /// Whether the next process, or another node, will find the log.
     pub(super) fn outlives_us(&self) -> bool {
-        self.store.capabilities().durability != StoreDurability::Process
+        self.roster.is_some() || self.store.capabilities().durability != StoreDurability::Process
     }
 
     /// Waits until no request of that kind is in flight, at most `limit`.
@@ -310,6 +336,11 @@ impl Session {
         }
     }
 
+    /// Whether the next process runs a request if this one ends now.
+    pub(super) fn is_left_open(&self, state: &SessionState, call: &InFlight) -> bool {
+        self.fate(state, call) == ShutdownFate::Left
+    }
+
     /// What happens to a request if the process ends now.
     fn fate(&self, state: &SessionState, call: &InFlight) -> ShutdownFate {
         if !self.inner.outlives_us() || call.collect == Collect::Here || !state.can_come_back(call) {
@@ -355,10 +386,18 @@ impl Session {
 
     /// Leaves open requests to the next process if possible, and ends the others with an error. Returns their number.
     fn leave(self: &Arc<Self>) -> usize {
+        self.leave_if(|_, _| true).unwrap_or(0)
+    }
+
+    /// Does so if `may_leave` says so; `None` if not.
+    pub(super) fn leave_if(
+        self: &Arc<Self>,
+        may_leave: impl FnOnce(&Self, &SessionState) -> bool,
+    ) -> Option<usize> {
         let interrupted = {
             let mut state = self.state.lock();
-            if state.end.is_some() || state.left {
-                return 0;
+            if state.end.is_some() || state.left || !may_leave(self, &state) {
+                return None;
             }
             let all: Vec<RequestId> = state.calls.keys().cloned().collect();
             let calls: Vec<u64> = all.iter().filter_map(|id| self.leave_request(&mut state, id)).collect();
@@ -388,7 +427,7 @@ impl Session {
         if interrupted > 0 {
             tracing::warn!(session = %self.label(), requests = interrupted, "requests were interrupted by the shutdown");
         }
-        interrupted
+        Some(interrupted)
     }
 
     /// Leaves a request to the next process if that is possible. Returns its number if it was interrupted.

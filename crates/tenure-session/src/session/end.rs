@@ -16,12 +16,13 @@ use crate::port::clock::Time;
 use crate::port::observer::Happened;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::{EndCause, StoredSession, Tombstone};
+use crate::session::claim::{ClaimGuard, NotClaimed, TRIES, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::live_session::{Session, SessionState, Settled, ended_error};
 use crate::session::operator;
 use crate::session::phase::Step;
 use crate::session::sessions::{SessionRuntime, Sessions, store_failed};
-use crate::session::wake::{self, Dormant};
+use crate::session::wake::{self, Dormant, DormantHold};
 
 /// First and longest back-off between attempts to write a tombstone: a store may take no writes until it is restarted.
 const END_RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -40,8 +41,8 @@ impl Sessions {
     /// When it had ended already, or its tombstone could not be written yet.
     pub async fn end(&self, session: &Arc<Session>, end: EndCause) -> Result<(), Error> {
         let Some(end_write) = self.0.end(session, end) else {
-            let earlier = session.state.lock().end.unwrap_or(end);
-            return Err(ended_error(earlier));
+            let earlier = session.state.lock().end;
+            return Err(earlier.map_or_else(elsewhere, ended_error));
         };
         match end_write.await {
             Ok(written) => written.map_err(store_failed),
@@ -59,7 +60,7 @@ impl Sessions {
     /// An end that has started is finished.
     pub async fn delete(&self, id: &SessionId, principal: &Principal) -> Result<(), Error> {
         loop {
-            if let Some(session) = self.0.live.get(id) {
+            if let Some(session) = self.0.awake(id) {
                 if !session.is_of(principal, &self.1) {
                     return Err(wake::not_theirs(&self.0, id.key()).await);
                 }
@@ -82,7 +83,7 @@ impl Sessions {
     /// An end that has started is finished.
     pub async fn revoke(&self, key: &SessionKey) -> Result<bool, Error> {
         loop {
-            if let Some(session) = self.0.live.by_key(key) {
+            if let Some(session) = self.0.awake_by_key(key) {
                 return match self.end(&session, EndCause::Revoked).await {
                     Ok(()) => Ok(true),
                     Err(error) if error.kind() == Kind::Gone => Ok(false),
@@ -103,7 +104,7 @@ impl SessionRuntime {
     pub(super) fn end(self: &Arc<Self>, session: &Arc<Session>, end: EndCause) -> Option<EndWrite> {
         let (link, version) = {
             let mut state = session.state.lock();
-            if state.end.is_some() {
+            if state.end.is_some() || state.is_given_up {
                 return None;
             }
             state.end = Some(end);
@@ -121,7 +122,7 @@ impl SessionRuntime {
         session.flush();
         self.ended.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, how = ?end, "session ended");
-        session.tell_observer(Happened::Ended { how: end.word() });
+        session.tell_ended(end);
         let (inner, session) = (Arc::clone(self), Arc::clone(session));
         let end_write = self.tasks.spawn(async move { inner.finish_end(session, end, version).await });
         // In another task: a server that is slow to exit delays neither DELETE nor the store.
@@ -142,9 +143,14 @@ impl SessionRuntime {
         let until = self.clock.now().after(self.limits.tombstone_ttl);
         let mut version = version;
         match self.write_end(&session, end, until, &mut version).await {
-            Ok(()) => {
+            Ok(true) => {
                 self.end_written(&session, until).await;
                 Ok(())
+            }
+            Ok(false) => {
+                self.forget(&session);
+                // It has not expired; but a client that wants it ended has to ask its owner.
+                if end == EndCause::Expired { Ok(()) } else { Err(StoreError::Fenced) }
             }
             Err(error) => {
                 tracing::error!(session = %session.label, %error, "could not record the end of a session; will try again");
@@ -154,8 +160,10 @@ impl SessionRuntime {
                     let trying = async {
                         loop {
                             tokio::time::sleep(backoff.next()).await;
-                            if inner.write_end(&session, end, until, &mut version).await.is_ok() {
-                                break inner.end_written(&session, until).await;
+                            match inner.write_end(&session, end, until, &mut version).await {
+                                Ok(true) => break inner.end_written(&session, until).await,
+                                Ok(false) => break inner.forget(&session),
+                                Err(_) => {}
                             }
                         }
                     };
@@ -166,31 +174,88 @@ impl SessionRuntime {
         }
     }
 
+    /// Writes the tombstone. False if the session goes on at another node.
     async fn write_end(
         &self,
         session: &Session,
         end: EndCause,
         until: Time,
         version: &mut Version,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let key = RecordKey::session(session.key);
         let value = Tombstone::new(&session.owner, end, self.clock.now()).encode();
         loop {
+            if !session.may_act() {
+                // Another node may have the session, and has it for certain if this one's name is lost.
+                if self.claimant() != session.by {
+                    return Ok(false);
+                }
+                return Err(StoreError::Busy);
+            }
             match self.store.put(key, value.clone(), Expected::Version(*version), Some(until)).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
+                // Another node has taken it over meanwhile, and does not know of this end.
+                Err(StoreError::Conflict { current: Some(_) }) if self.has_later_owner(session).await? => {
+                    return Ok(false);
+                }
                 // The session was saved meanwhile; the tombstone replaces that version.
                 Err(StoreError::Conflict { current: Some(current) }) => *version = current,
-                Err(StoreError::Conflict { current: None }) => return Ok(()),
+                Err(StoreError::Conflict { current: None }) => return Ok(true),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    async fn end_written(&self, session: &Session, until: Time) {
-        self.live.remove(&session.id);
+    /// Whether the record is that of a later owner.
+    async fn has_later_owner(&self, session: &Session) -> Result<bool, StoreError> {
+        if self.roster.is_none() {
+            return Ok(false);
+        }
+        let record = self.store.get(RecordKey::session(session.key)).await?;
+        let kept = record.map(|record| StoredSession::decode(&record.value));
+        Ok(match kept {
+            Some(Ok(StoredSession::Session(record))) => record.epoch.is_some_and(|at| at > session.fence().0),
+            _ => false,
+        })
+    }
+
+    /// Whether another node has claimed the session. False outside of a cluster.
+    async fn has_another_owner(&self, session: &Session) -> bool {
+        if self.roster.is_none() {
+            return false;
+        }
+        match self.store.owner(session.key).await {
+            Ok(owner) => owner.is_some_and(|(node, _)| node != session.by.node),
+            Err(_) => {
+                self.unreleased.add(session.key);
+                true
+            }
+        }
+    }
+
+    /// Removes an ended session from the registry. If its name was lost meanwhile, it may have been woken again.
+    fn forget(&self, session: &Arc<Session>) {
+        self.live.remove_if(&session.id, |live| Arc::ptr_eq(live, session));
+    }
+
+    async fn end_written(&self, session: &Arc<Session>, until: Time) {
+        self.forget(session);
         self.remember_end(session.key, until).await;
-        if let Err(error) = self.store.drop_session(session.key).await {
-            tracing::warn!(session = %session.label, %error, "could not drop the events of an ended session");
+        if self.has_another_owner(session).await {
+            // That node finds the tombstone, and drops them.
+            return;
+        }
+        self.drop_log(session.key).await;
+    }
+
+    /// Drops the events of an ended session. If that fails, the sweep does it with the tombstone; in a cluster not before
+    /// the session has no owner, so it is tried again there.
+    async fn drop_log(&self, key: SessionKey) {
+        if let Err(error) = self.store.drop_session(key).await {
+            tracing::warn!(session = %key.label(), %error, "could not drop the events of an ended session");
+            if self.roster.is_some() {
+                self.unreleased.add(key);
+            }
         }
     }
 
@@ -229,6 +294,30 @@ impl SessionRuntime {
         finish(&self.tasks, async move { inner.write_dormant_end(key, version, owner, end).await }).await
     }
 
+    /// In a cluster: claims a session that is to be ended here. Otherwise a node that wakes it in the same moment would
+    /// not learn of its end. `Fenced` if a living node owns it: then that node has to end it.
+    async fn claim_to_end(
+        self: &Arc<Self>,
+        key: SessionKey,
+        hold: DormantHold,
+    ) -> Result<ClaimGuard, StoreError> {
+        let mut tries = 0;
+        loop {
+            match self.claim(key).await {
+                Ok(claimed) => return Ok(ClaimGuard::held(self, claimed.epoch, key, hold)),
+                Err(NotClaimed::Elsewhere) => return Err(StoreError::Fenced),
+                Err(NotClaimed::Again(error)) => {
+                    tries += 1;
+                    if tries >= TRIES {
+                        tracing::debug!(session = %key.label(), %error, "could not claim a session that is to be ended");
+                        return Err(StoreError::Busy);
+                    }
+                }
+                Err(NotClaimed::Failed(error)) => return Err(StoreError::Unavailable(error.to_string())),
+            }
+        }
+    }
+
     async fn write_dormant_end(
         self: &Arc<Self>,
         key: SessionKey,
@@ -236,6 +325,24 @@ impl SessionRuntime {
         owner: Principal,
         end: EndCause,
     ) -> Result<bool, StoreError> {
+        let claim = match self.roster {
+            None => None,
+            Some(_) => {
+                let Some(hold) = self.try_hold(key) else {
+                    // The record was read before that wake, perhaps of another node, wrote it: begin anew. A session
+                    // that is being woken has not expired.
+                    if end != EndCause::Expired {
+                        self.no_flight(&key).await;
+                    }
+                    return Ok(false);
+                };
+                match self.claim_to_end(key, hold).await {
+                    // Its owner knows of uses that are not in the record yet.
+                    Err(StoreError::Fenced) if end == EndCause::Expired => return Ok(false),
+                    claim => Some(claim?),
+                }
+            }
+        };
         let now = self.clock.now();
         let until = now.after(self.limits.tombstone_ttl);
         let tombstone = Tombstone::new(&owner, end, now);
@@ -244,6 +351,7 @@ impl SessionRuntime {
         if !operator::put_tombstone(self.store.as_ref(), key, version, &tombstone, until).await? {
             return Ok(false);
         }
+        let _hold = claim.and_then(ClaimGuard::keep);
         if self.tombstone_written(&key, end) {
             // It was woken just before; ending it in memory does the rest.
             return Ok(true);
@@ -251,12 +359,14 @@ impl SessionRuntime {
         leaving.left();
         tracing::debug!(session = ?key, how = ?end, "dormant session ended");
         // The record of a dormant session is not read again for the name of its endpoint.
-        self.hub.observer.tell(&key.label(), &whose, None, Happened::Ended { how: end.word() });
+        if self.hub.observer.is_set() {
+            let (lived, client, how) = (None, None, end.word());
+            let what = Happened::Ended { how, lived, client, requests: 0, errors: 0 };
+            self.hub.observer.tell_of((&key.label(), &key), &whose, None, what);
+        }
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.remember_end(key, until).await;
-        if let Err(error) = self.store.drop_session(key).await {
-            tracing::warn!(session = ?key, %error, "could not drop the events of an ended session");
-        }
+        self.drop_log(key).await;
         Ok(true)
     }
 }

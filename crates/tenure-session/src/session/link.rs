@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::backend::{Call, Greeting, Link, Open};
 use crate::call::CallContext;
+use crate::port::observer::Happened;
 use crate::session::live_session::{Session, Settled};
 use crate::session::phase::Phase;
 use crate::session::relink;
@@ -21,6 +22,18 @@ impl SessionRuntime {
         session: &Arc<Session>,
         open: Open,
     ) -> Result<(RawJson, Revision), RpcError> {
+        let began = self.hub.observer.stopwatch();
+        let opened = self.open_untold(session, open).await;
+        if let Some(took) = began.map(|began| began.elapsed()) {
+            session.tell_observer(match opened {
+                Ok(_) => Happened::LinkOpened { took },
+                Err(_) => Happened::LinkFailed { took },
+            });
+        }
+        opened
+    }
+
+    async fn open_untold(&self, session: &Arc<Session>, open: Open) -> Result<(RawJson, Revision), RpcError> {
         // In its own task: a handler that panics in its handshake must not end the client's connection.
         let backend = Arc::clone(&self.backend);
         let opening = AbortOnDropHandle::new(self.tasks.spawn(async move { backend.open(open).await }));

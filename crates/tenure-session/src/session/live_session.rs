@@ -3,6 +3,7 @@
 //! Also takes the client's notifications, and keeps the session's entry in the deadline queue up to date.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -19,12 +20,15 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::Link;
 use crate::call::{Collect, Granted};
 use crate::counts::CountGuard;
+use crate::figures::SessionFigures;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::Happened;
 use crate::port::store::{Epoch, Keep, KeptEvents, Version};
 use crate::record::EndCause;
 use crate::session::ask::Ask;
+use crate::session::attached::{ReaderInfo, attached};
+use crate::session::claim::{Claimant, Claimed, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::drain::{DrainStage, ToolHints};
 use crate::session::event_id::{EventId, EventNames, EventSecret};
@@ -42,6 +46,9 @@ use crate::usable_until::UsableUntil;
 /// Longest time between two checks of a session, however far away its next deadline is.
 const MAX_REST: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Delay of the next check of a session that is due, while this node may not act.
+const UNCONFIRMED_AGAIN: Duration = Duration::from_secs(1);
+
 /// One legacy-era conversation between a client and a server.
 pub struct Session {
     pub(super) id: SessionId,
@@ -51,7 +58,14 @@ pub struct Session {
     pub(super) owner: Principal,
     pub(super) route: Route,
     pub(super) created: Time,
+    /// The epoch with which it was woken. Questions to the client carry it.
     pub(super) epoch: Epoch,
+    /// The epoch that writes carry: that of the last claim.
+    pub(super) fence: AtomicU64,
+    /// A claim of this object had no answer, and may have worked.
+    pub(super) claim_in_doubt: AtomicBool,
+    /// Who claimed it.
+    pub(super) by: Claimant,
     last_used: AtomicU64,
     /// The last use that is in the record, or is being written to it.
     saved_use: AtomicU64,
@@ -74,6 +88,8 @@ pub struct Session {
     usable_until: UsableUntil,
     /// Read when something asks for it: it never changes.
     client_name: OnceLock<Option<Box<str>>>,
+    /// What was counted of it. Locked last, and for a moment only.
+    pub(super) figures: Mutex<Option<Box<SessionFigures>>>,
     pub(super) state: Mutex<SessionState>,
 }
 
@@ -99,10 +115,14 @@ pub(super) struct SessionState {
     pub(super) end: Option<EndCause>,
     /// The process stops and leaves open requests to the next process: no more events go on a stream here.
     pub(super) left: bool,
+    /// Another node has the session, or may have it: nothing of it is shown or written here.
+    pub(super) is_given_up: bool,
     /// Which tools may be called twice; asked for only during a shutdown.
     pub(super) hints: ToolHints,
     /// The requests that the session itself has given up, and the error for them.
     pub(super) settled: Option<Settled>,
+    /// Requests that an operator has cancelled before they became streams, by their numbers: their connections take the error.
+    pub(super) cancelled: Vec<(u64, RpcError)>,
     /// Requests of the client that wait for their answer.
     pub(super) calls: HashMap<RequestId, InFlight, RandomState>,
     pub(super) next_call: u64,
@@ -209,6 +229,8 @@ pub struct SessionInfo {
     pub key: SessionKey,
     /// The principal that owns it.
     pub owner: Principal,
+    /// The name that its client gave itself.
+    pub client: Option<Box<str>>,
     /// The endpoint at which it was created.
     pub route: Route,
     /// The negotiated revision.
@@ -225,6 +247,8 @@ pub struct SessionInfo {
     pub calls: Vec<CallInfo>,
     /// Streams with a reader attached.
     pub readers: usize,
+    /// Those readers, by their streams.
+    pub attached: Vec<ReaderInfo>,
     /// Events kept for resumption.
     pub events: usize,
     /// Resources the client watches.
@@ -237,6 +261,12 @@ pub struct SessionInfo {
     pub errors: u64,
     /// Its own metadata and idle time.
     pub settings: Settings,
+    /// The tool that was called last.
+    pub last_tool: Option<Box<str>>,
+    /// The address that its last request came from.
+    pub remote: Option<SocketAddr>,
+    /// The transport of its last request.
+    pub transport: Option<Box<str>>,
 }
 
 impl Session {
@@ -244,7 +274,7 @@ impl Session {
         inner: Arc<SessionRuntime>,
         (id, secret): (SessionId, Option<EventSecret>),
         (owner, route): (Principal, Route),
-        epoch: Epoch,
+        claimed: Claimed,
         created: Time,
         state: SessionState,
     ) -> Arc<Self> {
@@ -259,7 +289,10 @@ impl Session {
             owner,
             route,
             created,
-            epoch,
+            epoch: claimed.epoch,
+            fence: AtomicU64::new(claimed.epoch.0),
+            claim_in_doubt: AtomicBool::new(false),
+            by: claimed.by,
             last_used: AtomicU64::new(now.0),
             saved_use: AtomicU64::new(now.0),
             idle_ms: AtomicU64::new(in_force(state.settings.ttl, &inner)),
@@ -271,6 +304,7 @@ impl Session {
             noted_unversioned: AtomicBool::new(false),
             usable_until: UsableUntil::default(),
             client_name: OnceLock::new(),
+            figures: Mutex::default(),
             state: Mutex::new(state),
         })
     }
@@ -278,6 +312,11 @@ impl Session {
     /// The secret id, for the owner.
     pub fn id(&self) -> &SessionId {
         &self.id
+    }
+
+    /// The hash of its id.
+    pub fn key(&self) -> &SessionKey {
+        &self.key
     }
 
     /// Until when the credentials that its owner has shown are good. The transport notes and asks it.
@@ -302,7 +341,8 @@ impl Session {
 
     /// Tells the observer what happened to the session. The caller holds no lock.
     pub(super) fn tell_observer(&self, what: Happened<'_>) {
-        self.inner.hub.observer.tell(&self.label, &self.owner, self.route.name(), what);
+        let name = (&*self.label, &self.key);
+        self.inner.hub.observer.tell_of(name, &self.owner, self.route.name(), what);
     }
 
     /// The name that the client gave itself.
@@ -315,9 +355,10 @@ impl Session {
         self.owner.is_same_client(principal) && self.route == *route
     }
 
-    /// Whether it has ended.
+    /// Whether it has ended here.
     pub fn is_over(&self) -> bool {
-        self.state.lock().end.is_some()
+        let state = self.state.lock();
+        state.end.is_some() || state.is_given_up
     }
 
     /// The negotiated revision.
@@ -388,11 +429,15 @@ impl Session {
 
     /// The session as operators see it.
     pub fn info(&self) -> SessionInfo {
+        // Before the lock, which it takes itself.
+        let client = self.client_name().map(Box::from);
+        let (last_tool, remote, transport) = self.last_request();
         let state = self.state.lock();
         SessionInfo {
             label: self.label.to_string(),
             key: self.key,
             owner: self.owner.clone(),
+            client,
             route: self.route.clone(),
             revision: state.revision,
             phase: state.phase,
@@ -420,12 +465,16 @@ impl Session {
                 })
                 .collect(),
             readers: state.streams.values().filter(|stream| stream.reader.is_some()).count(),
+            attached: attached(&state.streams),
             events: state.kept.events,
             subscriptions: state.subscriptions.iter().map(|uri| uri.to_string()).collect(),
             log_level: state.log_level,
             requests: state.requests,
             errors: state.errors,
             settings: state.settings.clone(),
+            last_tool,
+            remote,
+            transport,
         }
     }
 
@@ -434,6 +483,14 @@ impl Session {
     /// # Errors
     /// When the session has ended.
     pub fn notification(self: &Arc<Self>, notification: Notification) -> Result<(), Error> {
+        if !self.may_act() {
+            return Err(elsewhere());
+        }
+        self.take_notification(notification)
+    }
+
+    /// As `notification`, for a caller that has asked whether this node may act.
+    pub(super) fn take_notification(self: &Arc<Self>, notification: Notification) -> Result<(), Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
         self.hear_of_client(&mut state);
@@ -468,6 +525,9 @@ impl Session {
 
     pub(super) fn check_alive(&self, state: &SessionState) -> Result<(), Error> {
         match state.end {
+            None if state.is_given_up => Err(elsewhere()),
+            // It is being given to the other nodes.
+            None if state.left && self.inner.roster.is_some() => Err(elsewhere()),
             None => Ok(()),
             Some(end) => Err(Error::new(end.reason(), "Session has ended")),
         }
@@ -499,7 +559,7 @@ impl Session {
         if let Some(due) = state.due.take() {
             self.inner.deadlines.remove(due, Due::Session(self.id));
         }
-        if state.end.is_some() {
+        if state.end.is_some() || state.is_given_up {
             return;
         }
         // Running requests and open streams count as use: a client that only listens must not lose its session. A last
@@ -512,6 +572,13 @@ impl Session {
         let limits = &self.inner.limits;
         let idle = self.idle_ttl().is_some_and(|ttl| now >= self.last_used().after(ttl));
         let old = limits.max_lifetime.is_some_and(|age| now >= self.created.after(age));
+        if (idle || old) && !self.may_act() {
+            // Another node may have it, and know of later uses.
+            let again = Instant::now() + UNCONFIRMED_AGAIN;
+            state.due = Some(again);
+            self.inner.deadlines.add(again, Due::Session(self.id));
+            return;
+        }
         if idle || old {
             drop(state);
             tracing::debug!(session = %self.label, idle, old, "session expired");
@@ -540,6 +607,9 @@ impl Session {
 
     /// Enters the session into the deadline queue at its next possible deadline.
     pub(super) fn schedule(&self, state: &mut SessionState, now: Time) {
+        if state.is_given_up {
+            return;
+        }
         let limits = &self.inner.limits;
         let idle = self.idle_ttl().map(|ttl| self.last_used().after(ttl));
         let old = limits.max_lifetime.map(|age| self.created.after(age));
@@ -608,8 +678,10 @@ impl SessionState {
             initialize_result: RawJson::EMPTY_OBJECT,
             end: None,
             left: false,
+            is_given_up: false,
             hints: ToolHints::Unknown,
             settled: None,
+            cancelled: Vec::new(),
             calls: HashMap::default(),
             next_call: 0,
             running: 0,

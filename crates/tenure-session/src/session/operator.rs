@@ -1,25 +1,31 @@
-//! Commands of operators on a session by its hashed id: show it, end it, restore a saved one.
+//! Commands of operators on a session by its hashed id: show it, end it, restore a saved one; and a look at all of them at once.
 //!
 //! Ending and restoring also work on a store that no server has open, with the same code. A session in memory is never
 //! replaced. A session that is being woken cannot overwrite a restored record, because the wake writes with the version
 //! that it read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_protocol::{Error, Reason, RequestId, message};
 
 use crate::finish::finish;
-use crate::id::{Principal, SessionKey};
+use crate::id::{Principal, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::store::{Expected, Record, RecordKey, SavedLog, Store, StoreError, Version};
 use crate::read_back;
 use crate::record::{EndCause, SessionRecord, StoredSession, Tombstone, UnreadableRecord};
-use crate::session::live_session::SessionInfo;
+use crate::session::live_session::{Session, SessionInfo};
+use crate::session::phase::Phase;
 use crate::session::sessions::{SessionRuntime, Sessions};
 
 /// Lifetime of the temporary tombstone while a session is being replaced, if the replacement is interrupted.
 const REPLACING: Duration = Duration::from_secs(60 * 60);
+
+/// With fewer requests than this, errors say nothing about a session.
+const FEW_REQUESTS: u64 = 10;
 
 /// A session that was saved from a store.
 #[derive(Clone, Debug)]
@@ -62,7 +68,62 @@ pub enum NotAdopted {
     Store(#[from] StoreError),
 }
 
+/// All sessions in memory at a glance.
+#[derive(Clone, Debug, Default)]
+pub struct Glance {
+    /// How many there are.
+    pub awake: usize,
+    /// Those that wait for an answer of their clients.
+    pub waiting_for_client: usize,
+    /// Requests in flight.
+    pub calls: usize,
+    /// Those of them that wait for an answer of their clients, by the endpoints of their sessions.
+    pub calls_waiting: BTreeMap<Option<String>, usize>,
+    /// When the oldest request in flight came.
+    pub oldest_call: Option<Time>,
+    /// Streams on which something may follow.
+    pub streams: usize,
+    /// Streams with a reader.
+    pub readers: usize,
+    /// Sessions that an operator should look at, at most as many as were asked for.
+    pub suspects: Vec<SessionKey>,
+}
+
 impl Sessions {
+    /// Looks at all sessions in memory. One is suspect if a request has made no progress since `quiet_since`, if its client has
+    /// not finished the handshake since then, or if most of its requests fail. Locks one session after the other, briefly.
+    pub fn glance(&self, quiet_since: Time, most_suspects: usize) -> Glance {
+        let mut glance = Glance::default();
+        for session in self.0.live.all() {
+            let state = session.state.lock();
+            if state.end.is_some() {
+                continue;
+            }
+            glance.awake += 1;
+            glance.waiting_for_client += usize::from(!state.asks.is_empty());
+            glance.calls += state.calls.len();
+            let mut is_suspect = state.errors * 2 > state.requests && state.requests >= FEW_REQUESTS;
+            is_suspect |= state.phase == Phase::Initializing && session.created <= quiet_since;
+            for call in state.calls.values() {
+                if call.asking > 0 {
+                    let endpoint = session.route.name().map(str::to_owned);
+                    *glance.calls_waiting.entry(endpoint).or_default() += 1;
+                }
+                glance.oldest_call =
+                    Some(glance.oldest_call.map_or(call.started, |old| old.min(call.started)));
+                is_suspect |= call.progressed.unwrap_or(call.started) <= quiet_since;
+            }
+            for stream in state.streams.values() {
+                glance.streams += usize::from(!stream.ended);
+                glance.readers += usize::from(stream.reader.is_some());
+            }
+            if is_suspect && glance.suspects.len() < most_suspects {
+                glance.suspects.push(session.key);
+            }
+        }
+        glance
+    }
+
     /// The sessions of a user in memory, whatever client acts for it.
     pub fn awake_of(&self, owner: &Principal) -> Vec<SessionKey> {
         self.0
@@ -74,11 +135,46 @@ impl Sessions {
             .collect()
     }
 
+    /// How many sessions are in memory.
+    pub fn awake(&self) -> usize {
+        self.0.live.all().len()
+    }
+
     /// A session as operators see it, if it is in memory.
     pub fn info(&self, key: &SessionKey) -> Option<SessionInfo> {
-        let session = self.0.live.by_key(key)?;
+        let session = self.0.awake_by_key(key)?;
         let alive = session.state.lock().end.is_none();
         alive.then(|| session.info())
+    }
+
+    /// Cancels a request in flight, by its client's id for it. Its client gets an error, and its server is told. Returns whether
+    /// there was one.
+    pub fn cancel_call(&self, key: &SessionKey, id: &RequestId) -> bool {
+        self.0.live.by_key(key).is_some_and(|session| session.cancel_call(id))
+    }
+
+    /// Closes the connection that reads a stream, after all events so far. The stream goes on, and its client comes back for the
+    /// rest. Returns whether there was such a connection.
+    pub fn detach_reader(&self, key: &SessionKey, stream: StreamId) -> bool {
+        let Some(session) = self.0.live.by_key(key) else { return false };
+        let mut state = session.state.lock();
+        let is_read = state.streams.get(&stream).is_some_and(|known| known.reader.is_some());
+        if is_read {
+            session.close_connection_of(&mut state, stream);
+        }
+        is_read
+    }
+
+    /// Makes a session dormant if it is quiet. Returns whether it is now; `None` if it is not in memory.
+    ///
+    /// # Errors
+    /// When the store fails; the session stays awake then.
+    ///
+    /// # Cancel safety
+    /// Once started, it is finished.
+    pub async fn put_to_sleep(&self, key: &SessionKey) -> Result<Option<bool>, StoreError> {
+        let Some(session) = self.0.live.by_key(key) else { return Ok(None) };
+        finish(&self.0.tasks, async move { session.sleep().await.map(Some) }).await
     }
 
     /// Puts a saved session into the store. The next request of its client wakes it.
@@ -95,10 +191,42 @@ impl Sessions {
     }
 }
 
+impl Session {
+    /// As [`Sessions::cancel_call`].
+    fn cancel_call(self: &Arc<Self>, id: &RequestId) -> bool {
+        let error = Error::new(Reason::Cancelled, "An operator cancelled the request").to_rpc();
+        {
+            let mut state = self.state.lock();
+            if state.end.is_some() || state.is_given_up || state.left {
+                return false;
+            }
+            let Some(call) = state.calls.remove(id) else { return false };
+            state.errors += 1;
+            if let Some(cancel) = call.cancel {
+                cancel.cancel();
+            }
+            match call.stream {
+                Some(stream) => {
+                    self.answer_on(&mut state, stream, id, message::write_error(Some(id), &error));
+                }
+                // Its connection still waits for JSON, and takes the error from here when it is woken.
+                None => state.cancelled.push((call.number, error)),
+            }
+            if let Some(waiter) = call.waiter {
+                waiter.wake();
+            }
+        }
+        tracing::info!(session = %self.label, request = ?id, "an operator cancelled a request");
+        self.flush();
+        self.inner.stir();
+        true
+    }
+}
+
 impl SessionRuntime {
     async fn adopt(self: Arc<Self>, saved: SavedSession, existing: Existing) -> Result<(), NotAdopted> {
         let (key, record) = (saved.key, StoredSession::decode(&saved.record)?);
-        if self.waking.contains(&key) || self.live.by_key(&key).is_some() {
+        if self.waking.contains(&key) || self.awake_by_key(&key).is_some() {
             return Err(NotAdopted::Awake);
         }
         let before = before(self.store.as_ref(), key, existing).await?;

@@ -14,18 +14,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_protocol::{Error, Method, RawJson, Reason, message};
 
+use crate::figures::TimelineEvent;
 use crate::id::{Position, StreamId};
 use crate::limits::{OnGap, UnknownEventId};
+use crate::port::observer::{Happened, Resumption};
 use crate::port::store::{EntryPlace, Event, ReadLimit, StoreError, Stored, StreamEvents};
+use crate::session::claim::elsewhere;
 use crate::session::event_id::EventId;
 use crate::session::live_session::{Session, SessionState};
+use crate::session::sessions::store_failed;
 use crate::session::stream::{AttachedReader, EventStream, NoteStatus};
 
 /// Limit of one read from the store.
 const STRETCH: ReadLimit = ReadLimit { events: 128, bytes: 1 << 20 };
 
-/// The longest `retry` once the next process has the socket: connections wait in the accept queue, so a client may come
-/// back soon.
+/// The longest `retry` once the next process has the socket, or another node takes the session: a client may come back
+/// soon.
 const MAX_RETRY_AFTER_HAND_OVER: Duration = Duration::from_secs(1);
 
 /// One thing to write to the client.
@@ -68,6 +72,14 @@ pub struct Reader {
     close: Option<Duration>,
     /// The process stops: the client is sent to the next process at once, and no events are read.
     sent_away: Option<Duration>,
+    /// The client came with an id that is not of this session.
+    is_foreign: bool,
+    /// The client came with an id of this session.
+    is_resumed: bool,
+    /// It took the place of another reader.
+    replaces: bool,
+    /// The observer was told that it reads.
+    is_told: bool,
     buffer: VecDeque<Event>,
     reading: Option<(Stored<StreamEvents>, Position)>,
 }
@@ -82,6 +94,31 @@ impl Session {
     /// # Cancel safety
     /// The reader detaches when dropped.
     pub async fn listen(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
+        let listening = self.listen_untold(last_event_id).await;
+        if last_event_id.is_some() {
+            let how = match &listening {
+                Ok(reader) if reader.is_foreign => Some(Resumption::Fresh),
+                Ok(reader) if reader.gap => Some(Resumption::Gap),
+                Ok(_) => Some(Resumption::Replayed),
+                Err(error) => match error.reason() {
+                    Reason::UnknownEventId => Some(Resumption::Foreign),
+                    Reason::StreamForgotten => Some(Resumption::Gap),
+                    _ => None,
+                },
+            };
+            if let Some(how) = how {
+                self.tell_resumed(how);
+            }
+        }
+        listening
+    }
+
+    async fn listen_untold(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
+        self.inner.confirmed().await?;
+        // Only the owner knows which streams there are, and how far they have come.
+        if !self.may_act() {
+            return Err(elsewhere());
+        }
         self.touch();
         let mut reader = self.attach(last_event_id)?;
         if self.state.lock().left {
@@ -103,6 +140,8 @@ impl Session {
         }
         match self.inner.store.read(self.key, reader.stream, reader.cursor, STRETCH).await {
             Ok(stretch) => reader.start(stretch, floor)?,
+            // At another node, or in a moment, the replay may work.
+            Err(error) if self.inner.roster.is_some() => return Err(store_failed(error)),
             // Replay fails, but the live stream works: the client gets later events, is told that some are missing,
             // and its next resume reads the store again.
             Err(error) => {
@@ -116,6 +155,7 @@ impl Session {
     fn attach(self: &Arc<Self>, last_event_id: Option<&[u8]>) -> Result<Reader, Error> {
         let mut state = self.state.lock();
         self.check_alive(&state)?;
+        let mut is_foreign = false;
         let from = match last_event_id {
             None => None,
             Some(text) => match EventId::parse(text, &self.names) {
@@ -127,7 +167,10 @@ impl Session {
                 {
                     return Err(forgotten());
                 }
-                _ => self.unknown_event_id()?,
+                _ => {
+                    is_foreign = true;
+                    self.unknown_event_id()?
+                }
             },
         };
         if from.is_none() {
@@ -140,6 +183,7 @@ impl Session {
         let id = from.map_or(StreamId::STANDALONE, |id| id.stream);
         let cursor = from.map(|id| id.position);
         let mut reader = self.reader(&mut state, id, cursor);
+        (reader.is_foreign, reader.is_resumed) = (is_foreign, from.is_some());
         if from.is_some() {
             reader.needs_id = true;
             // The client has this id, so it can come back for the rest, also to the next process.
@@ -208,7 +252,9 @@ impl Session {
         });
         // A client that names its position is told that later events cannot be replayed.
         let gap = at.is_some() && stream.is_missing && cursor <= stream.last;
+        let mut replaces = false;
         if let Some(mut replaced) = stream.reader.take() {
+            replaces = true;
             attached.tail.extend(replaced.unlogged());
             if let Some(waker) = replaced.waker.take() {
                 waker.wake();
@@ -216,7 +262,7 @@ impl Session {
         }
         stream.reader = Some(attached);
         let mut reader = self.new_reader(id, number, cursor, prime, false);
-        reader.gap = gap;
+        (reader.gap, reader.replaces) = (gap, replaces);
         reader
     }
 
@@ -241,6 +287,10 @@ impl Session {
             needs_id: false,
             close: None,
             sent_away: None,
+            is_foreign: false,
+            is_resumed: false,
+            replaces: false,
+            is_told: false,
             buffer: VecDeque::new(),
             reading: None,
         }
@@ -273,7 +323,7 @@ impl Session {
     }
 
     /// How long a client waits before it comes back to a stream whose connection was closed.
-    fn retry(&self, stream: StreamId) -> Duration {
+    pub(super) fn retry(&self, stream: StreamId) -> Duration {
         let limits = &self.inner.limits;
         limits.retry_jitter.of(limits.retry, self.key, stream)
     }
@@ -282,8 +332,9 @@ impl Session {
     pub(super) fn stop_retry(&self, stream: StreamId) -> Duration {
         let limits = &self.inner.limits;
         let is_handed_over = self.inner.is_handed_over.load(Ordering::Relaxed);
+        let goes_on_now = is_handed_over || self.inner.leaves_to_others();
         let retry =
-            if is_handed_over { limits.stop_retry.min(MAX_RETRY_AFTER_HAND_OVER) } else { limits.stop_retry };
+            if goes_on_now { limits.stop_retry.min(MAX_RETRY_AFTER_HAND_OVER) } else { limits.stop_retry };
         limits.retry_jitter.of(retry, self.key, stream)
     }
 
@@ -336,6 +387,9 @@ impl Reader {
     }
 
     fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if !self.is_told {
+            self.tell_attached();
+        }
         if self.prime && std::task::ready!(self.poll_can_resume(cx)) {
             self.prime = false;
             return Poll::Ready(Some(Item::Prime(self.event_id(self.cursor))));
@@ -479,6 +533,9 @@ impl Reader {
             // All events in front of the tail have been read or trimmed.
             self.searched_to = self.searched_to.max(floor);
         }
+        if self.is_resumed && !stretch.events.is_empty() {
+            self.session.tell_observer(Happened::Replayed { events: stretch.events.len() });
+        }
         // Including events that have been trimmed since: they cannot be read again.
         self.buffer.extend(stretch.events);
     }
@@ -568,6 +625,30 @@ impl Reader {
         }
     }
 
+    /// Tells that the stream is read now. Not where the reader is made, because a lock is held there.
+    fn tell_attached(&mut self) {
+        self.is_told = true;
+        if self.replaces {
+            self.session.note(TimelineEvent::Replaced);
+        }
+        let what = Happened::ReaderAttached { stream: self.stream, replaces: self.replaces };
+        self.session.tell_observer(what);
+    }
+
+    fn tell_detached(&self, is_broken: bool) {
+        if is_broken {
+            self.session.note(TimelineEvent::Dropped);
+        }
+        self.session.tell_observer(Happened::ReaderDetached { stream: self.stream, is_broken });
+    }
+
+    /// Waits until it is known whether the client can resume the stream.
+    pub(super) async fn can_resume(&mut self) -> bool {
+        // Moved: a reader is not shared between threads.
+        let reader = self;
+        std::future::poll_fn(move |cx| reader.poll_can_resume(cx)).await
+    }
+
     fn event_id(&self, position: Position) -> EventId {
         self.session.event_id(self.stream, position)
     }
@@ -577,15 +658,23 @@ impl Drop for Reader {
     fn drop(&mut self) {
         self.session.touch();
         let mut state = self.session.state.lock();
+        let mut is_broken = false;
         if let Some(stream) = state.streams.get_mut(&self.stream)
             && let Some(mut attached) = stream.reader.take_if(|attached| attached.number == self.number)
         {
+            // A reader that was asked to close, or has read all, is done.
+            is_broken = !self.done;
             stream.unlogged.extend(attached.unlogged());
             let lags = !stream.unlogged.is_empty();
             state.forget_if_empty(self.stream);
             if lags {
                 self.session.log_lags(&mut state);
             }
+        }
+        is_broken &= state.end.is_none() && !state.is_given_up;
+        drop(state);
+        if self.is_told {
+            self.tell_detached(is_broken);
         }
     }
 }

@@ -13,7 +13,9 @@ use tenure_protocol::{
 
 use crate::backend::{Link, repeatable_tools};
 use crate::call::{Collect, Granted};
+use crate::figures::TimelineEvent;
 use crate::id::{Position, StreamId};
+use crate::port::observer::Happened;
 use crate::port::store::{EntryPlace, NewEvent, ReadLimit, StoreError, Surveyed};
 use crate::session::backlog::{self, NotedRequest};
 use crate::session::live_session::{InFlight, Session, SessionState};
@@ -95,7 +97,7 @@ impl OpenStream {
         }
         let max_batch = session.inner.store.capabilities().max_batch;
         for notes in notes.chunks(max_batch) {
-            session.inner.store.append(session.key, session.epoch, notes.to_vec()).await?;
+            session.inner.store.append(session.key, session.fence(), notes.to_vec()).await?;
         }
         Ok(())
     }
@@ -268,5 +270,7 @@ impl Session {
             self.answer_on(&mut state, stream, id, message::write_error(Some(id), &error));
         }
         self.flush();
+        self.note(TimelineEvent::Interrupted);
+        self.tell_observer(Happened::Interrupted { method: &resumed.request.method });
     }
 }

@@ -47,10 +47,6 @@ impl SessionRegistry {
         shard.insert(id, session);
     }
 
-    pub(super) fn remove(&self, id: &SessionId) -> Option<Arc<Session>> {
-        self.remove_if(id, |_| true)
-    }
-
     /// Removes a session if `passes` says so. Lookups of its id wait meanwhile.
     pub(super) fn remove_if(
         &self,

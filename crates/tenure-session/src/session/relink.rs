@@ -14,8 +14,11 @@ use tenure_protocol::{Error, RawJson, Reason, Request, RequestId, RpcError, mess
 use crate::backend::{Call, Link, Open, Opening};
 use crate::call::{CallContext, Caller, Client, Fanout, Outlet};
 use crate::port::BoxFuture;
+use crate::session::claim::elsewhere;
+use crate::session::give_up::interrupted_error;
 use crate::session::link::not_started;
 use crate::session::live_session::{Session, SessionState};
+use crate::session::request::Answer;
 use crate::single_flight::{Attempt, Attempting};
 
 /// How many links one request may lose before it fails. More than one, since servers that die together do not die at
@@ -76,6 +79,46 @@ impl Session {
             let (link, link_number) = session.link_for(&call.request.id, number)?;
             Ok(Placed { link, link_number, call })
         })
+    }
+
+    /// Waits until this node may act, and then for a link: before, it must not send a request to a server.
+    pub(super) fn place_once_confirmed(
+        self: &Arc<Self>,
+        call: Call,
+        number: u64,
+    ) -> BoxFuture<Result<Placed, RpcError>> {
+        let session = Arc::clone(self);
+        Box::pin(async move {
+            if !session.until_may_act().await {
+                return Err(elsewhere().to_rpc());
+            }
+            session.place(call, number).await
+        })
+    }
+
+    /// Waits until this node may act for the session. False if it never will, or not soon.
+    async fn until_may_act(&self) -> bool {
+        // A name that is lost is never confirmed again.
+        while self.inner.confirmed().await.is_ok() {
+            if self.may_act() {
+                return true;
+            }
+            if self.inner.claimant() != self.by {
+                break;
+            }
+        }
+        false
+    }
+
+    /// Holds an answer that no log has until this node may act: it must not say what a later owner does not know.
+    pub(super) async fn answer_once_confirmed(self: &Arc<Self>, id: RequestId, answer: Answer) -> Answer {
+        if !matches!(answer, Answer::Json(_) | Answer::TryLater { .. }) {
+            return answer;
+        }
+        if self.until_may_act().await {
+            return answer;
+        }
+        Answer::Json(message::write_error(Some(&id), &interrupted_error()))
     }
 
     /// Waits for another link for a request whose link was lost, if the request is safe to repeat. A request that the

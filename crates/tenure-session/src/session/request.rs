@@ -19,11 +19,14 @@ use tokio::time::{Instant, Sleep};
 
 use crate::backend::{Call, Link};
 use crate::call::{CallContext, Caller, Collect, Granted};
+use crate::figures::TimelineEvent;
 use crate::id::{Position, StreamId};
 use crate::port::BoxFuture;
+use crate::port::observer::Happened;
 use crate::port::store::EntryPlace;
 use crate::session::backlog::{self, NotedRequest};
-use crate::session::drain::{self, draining};
+use crate::session::claim::elsewhere;
+use crate::session::drain::{self, Creating, draining};
 use crate::session::live_session::{InFlight, Session, SessionState};
 use crate::session::phase::Phase;
 use crate::session::reader::{Reader, too_many_streams};
@@ -69,16 +72,29 @@ impl Session {
     /// # Cancel safety
     /// An admitted request goes on when this future is dropped.
     pub async fn request(self: &Arc<Self>, request: Request, caller: Caller) -> Result<Answer, Error> {
+        if !self.check_term() {
+            return Err(elsewhere());
+        }
         self.touch();
         let id = request.id.clone();
-        match self.admit(request, caller, None)? {
-            Admitted::Runs(run) => Ok(PendingAnswer { run: Some(run), soon: None }.await),
-            Admitted::Done => Ok(Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT))),
+        let answer = match self.admit(request, caller, None)? {
+            Admitted::Runs(run) => PendingAnswer { run: Some(run), soon: None }.await,
+            Admitted::Done => Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT)),
             Admitted::Held(reader) => {
                 self.flush();
-                Ok(Answer::Stream(reader))
+                return Ok(self.once_noted(id, Answer::Stream(reader)).await);
             }
+        };
+        let answer = self.answer_if_confirmed(id.clone(), answer).await;
+        Ok(self.once_noted(id, answer).await)
+    }
+
+    /// Waits only if this node may not act.
+    async fn answer_if_confirmed(self: &Arc<Self>, id: RequestId, answer: Answer) -> Answer {
+        if self.may_act() {
+            return answer;
         }
+        Box::pin(self.answer_once_confirmed(id, answer)).await
     }
 
     /// Answers an array of messages; all responses come on one stream.
@@ -87,6 +103,15 @@ impl Session {
     /// As for a single request. A batch without requests returns `Ok(None)`.
     pub fn batch(self: &Arc<Self>, messages: Vec<Message>, caller: &Caller) -> Result<Option<Answer>, Error> {
         self.touch();
+        // Before the stage is read: a stop that has set it waits until all requests of the array are in flight.
+        let _admitting = Creating::begin(&self.inner);
+        // Only here: later, requests of the array may have been started, and the client must not send it again.
+        if !self.may_act() {
+            return Err(elsewhere());
+        }
+        if self.inner.leaves_to_others() {
+            return Err(draining());
+        }
         let share = self.open_stream(&messages, &caller.scopes)?;
         // Attached before the first answer, so that the stream cannot complete and be forgotten earlier.
         let reader = share.map(|stream| self.reader_of(stream));
@@ -94,12 +119,25 @@ impl Session {
             match (message, share) {
                 (Message::Request(request), Some(stream)) => self.batch_request(request, caller, stream),
                 (Message::Request(_), None) => {}
-                (Message::Notification(notification), _) => self.notification(notification)?,
-                (Message::Response(response), _) => self.response(response)?,
+                (Message::Notification(notification), _) => {
+                    self.refused_in(share, self.take_notification(notification))?;
+                }
+                (Message::Response(response), _) => self.refused_in(share, self.take_response(response))?,
             }
         }
         self.flush();
         Ok(reader.map(Answer::Stream))
+    }
+
+    /// Passes on the refusal of an element, unless the array has requests.
+    fn refused_in(&self, share: Option<StreamId>, taken: Result<(), Error>) -> Result<(), Error> {
+        match taken {
+            Err(error) if share.is_some() => {
+                tracing::debug!(session = %self.label, %error, "dropped a message of a batch");
+                Ok(())
+            }
+            taken => taken,
+        }
     }
 
     fn batch_request(self: &Arc<Self>, request: Request, caller: &Caller, stream: StreamId) {
@@ -210,7 +248,14 @@ impl Session {
                 ));
             }
             // Read under the lock: either a stop finds this request in flight, or this sees the stage and holds it.
-            let stage = self.inner.stage();
+            let stage = match stream {
+                // An array that a node of a cluster has taken in runs as a whole.
+                Some(_) if self.inner.roster.is_some() => drain::DrainStage::Open,
+                _ => self.inner.stage(),
+            };
+            if stage != drain::DrainStage::Open && self.waits_for_others(stage, &request) {
+                return Err(draining());
+            }
             let is_alone = stream.is_none() && caller.collect == Collect::Resumes;
             if stage >= drain::DrainStage::Holding {
                 return self.hold(&mut state, request, caller.scopes, is_alone, stage).map(Admitted::Held);
@@ -303,6 +348,12 @@ impl Session {
         Ok(reader)
     }
 
+    /// Whether a request is not begun here, because the next owner of the session takes it soon.
+    fn waits_for_others(&self, stage: drain::DrainStage, request: &Request) -> bool {
+        let is_begun_here = stage < drain::DrainStage::Holding && self.is_known_to_be_safe(request);
+        self.inner.leaves_to_others() && !is_begun_here
+    }
+
     /// Whether a request can be left to the next process before it starts.
     fn can_hold(&self, state: &SessionState, is_alone: bool) -> bool {
         is_alone && !state.left && state.revision.primes_streams() && self.inner.outlives_us()
@@ -331,6 +382,8 @@ impl Session {
             (self.link_in(&state), scopes)
         };
         tracing::info!(session = %self.label, request = ?request.id, method = %request.method, "running a request that the last process left open");
+        self.note(TimelineEvent::RunAgain);
+        self.tell_observer(Happened::RunAgain { method: &request.method });
         let caller = Caller { principal: self.owner.clone(), scopes, ..Caller::anonymous("wake") };
         let context = CallContext::numbered(Arc::clone(self) as _, &request, number, caller, now);
         let run = self.launch(Call { request, context }, number, link);
@@ -368,6 +421,9 @@ impl Session {
     /// Puts a response on a stream; the last one completes it.
     pub(super) fn answer_on(&self, state: &mut SessionState, id: StreamId, request: &RequestId, body: Bytes) {
         let place = if state.answered_one(id, request) { EntryPlace::End } else { EntryPlace::Middle };
+        if self.inner.roster.is_some() {
+            state.outbox.answers.push_back((id, body.clone()));
+        }
         self.push(state, id, body, place);
     }
 
@@ -382,7 +438,7 @@ impl Session {
     }
 
     fn remember(self: &Arc<Self>, state: &mut SessionState, on_success: &OnSuccess) {
-        if state.end.is_some() {
+        if state.end.is_some() || state.is_given_up {
             return;
         }
         match on_success {
@@ -453,6 +509,8 @@ struct Run {
     link: u64,
     /// How many links were lost under it.
     lost: u32,
+    /// When it began, if something wants to know.
+    began: Option<Instant>,
 }
 
 /// Wakes a request when it may have timed out. Uses the monotonic clock: a correction of the wall clock must neither
@@ -472,11 +530,18 @@ enum RunStage {
 
 impl Run {
     fn new(session: &Arc<Session>, id: RequestId, number: u64) -> Self {
-        let session = Arc::clone(session);
-        Self { session, id, number, stage: RunStage::Failed, timer: None, link: 0, lost: 0 }
+        let (session, began) = (Arc::clone(session), session.stopwatch());
+        if began.is_some() {
+            session.tell_observer(Happened::CallBegun);
+        }
+        Self { session, id, number, stage: RunStage::Failed, timer: None, link: 0, lost: 0, began }
     }
 
     fn start(&mut self, link: &dyn Link, link_number: u64, call: Call) {
+        if !self.session.may_act() {
+            self.stage = RunStage::Waits(self.session.place_once_confirmed(call, self.number));
+            return;
+        }
         self.link = link_number;
         let on_success = on_success(&call.request);
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
@@ -597,12 +662,16 @@ impl Drop for Run {
     fn drop(&mut self) {
         let mut state = self.session.state.lock();
         state.running -= 1;
+        state.cancelled.retain(|(number, _)| *number != self.number);
         // Normally the answer has removed the entry; an aborted task must not leave it behind.
         if state.calls.get(&self.id).is_some_and(|call| call.number == self.number) {
             state.calls.remove(&self.id);
         }
         drop(state);
         self.session.inner.stir();
+        if let Some(began) = self.began {
+            self.session.tell_observer(Happened::CallEnded { took: began.elapsed() });
+        }
     }
 }
 
@@ -692,9 +761,13 @@ impl Session {
         AnswerPoll::Stream(reader)
     }
 
-    /// The answer for a request that is no longer in flight: the client cancelled it, or the session has ended.
+    /// The answer for a request that is no longer in flight: its client or an operator cancelled it, or the session has ended.
     fn lost_answer(&self, run: &Run) -> Answer {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if let Some(place) = state.cancelled.iter().position(|(number, _)| *number == run.number) {
+            let (_, error) = state.cancelled.swap_remove(place);
+            return Answer::Json(message::write_error(Some(&run.id), &error));
+        }
         // The stop left this request to the next process, but it never became a stream, so its client cannot resume it: it
         // gets the error of the stop.
         let is_left = || state.calls.get(&run.id).is_some_and(|call| call.number == run.number);

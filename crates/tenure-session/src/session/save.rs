@@ -47,6 +47,9 @@ impl Session {
             ttl_ms,
             metadata: settings.metadata.clone(),
             event_secret: self.names.secret().map(|secret| secret.hex()),
+            // Of no use to a single process, whose records stay as they were.
+            epoch: self.inner.roster.as_ref().map(|_| self.fence().0),
+            figures: self.figures.lock().clone(),
         };
         // A crash may lose the last use, because it is not saved at once. It came within one idle time after the saved
         // use, so with twice the idle time no session expires too early.
@@ -61,7 +64,7 @@ impl Session {
     /// Marks the record as unsaved, and starts a task that writes it unless one is running.
     pub(super) fn save(self: &Arc<Self>, state: &mut SessionState) {
         state.unsaved = true;
-        if state.saving || state.end.is_some() {
+        if state.saving || state.end.is_some() || state.is_given_up {
             return;
         }
         state.saving = true;
@@ -101,7 +104,7 @@ impl Session {
         loop {
             let (record, seen) = {
                 let mut state = self.state.lock();
-                if !std::mem::take(&mut state.unsaved) || state.end.is_some() {
+                if !std::mem::take(&mut state.unsaved) || state.end.is_some() || state.is_given_up {
                     state.saving = false;
                     return Ok(());
                 }
@@ -140,6 +143,13 @@ impl Session {
         let record = self.inner.store.get(RecordKey::session(self.key)).await?;
         let kept = record.as_ref().map(|record| (record.version, StoredSession::decode(&record.value)));
         let end = match kept {
+            // Written by a later owner. This node's state is old, and must not replace it.
+            Some((_, Ok(StoredSession::Session(record))))
+                if record.epoch.is_some_and(|at| at > self.fence().0) =>
+            {
+                self.give_up();
+                return Ok(());
+            }
             Some((version, Ok(StoredSession::Session(_)))) => {
                 self.state.lock().version = version;
                 return Ok(());

@@ -12,13 +12,14 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tenure_protocol::{Error, Reason, Request, Revision, message};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, Open, Opening};
 use crate::budget::Share;
-use crate::call::{Fanout, Hub};
+use crate::call::{Fanout, Hub, NewsListener};
+use crate::cluster::{Places, Roster};
 use crate::counts::RecordCounter;
 use crate::fingerprint::Fingerprints;
 use crate::finish::finish;
@@ -40,6 +41,7 @@ use crate::session::phase::Step;
 use crate::session::registry::SessionRegistry;
 use crate::session::settings::check_size;
 use crate::session::share::SessionCharge;
+use crate::session::unreleased::Unreleased;
 use crate::session::use_guard::UseGuard;
 use crate::session::wake::{self, Waking};
 use crate::settings::Settings;
@@ -56,13 +58,18 @@ pub(super) struct SessionRuntime {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) limits: Limits,
+    /// The name of this process as an owner of sessions, if it is in no cluster.
     pub(super) node: NodeId,
+    pub(super) roster: Option<Roster>,
+    pub(super) places: Places,
+    /// In a cluster: sessions that are to be given back.
+    pub(super) unreleased: Unreleased,
     pub(super) tasks: TaskTracker,
     /// Tasks that close links. Separate from `tasks`, because a server may be slow to exit, and closing the store does
     /// not have to wait for it.
     pub(super) closing: TaskTracker,
     pub(super) stop: CancellationToken,
-    loops: Loops,
+    pub(super) loops: Loops,
     /// Records at which the sweep panicked.
     pub(super) avoided: Avoided<RecordKey>,
     /// How far the shutdown is; a [`DrainStage`].
@@ -81,6 +88,8 @@ pub(super) struct SessionRuntime {
     pub(super) hub: Arc<Hub>,
     pub(super) watchers: Watchers,
     pub(super) waking: Waking,
+    /// For each wake that may run: when a node is lost, thousands of sessions are wanted at once.
+    pub(super) wakes: Semaphore,
     pub(super) news: LastNews,
     /// Tombstones, oldest first, each with its expiry time.
     pub(super) tombstones: Mutex<VecDeque<(Time, SessionKey)>>,
@@ -102,6 +111,8 @@ pub struct SessionParts {
     pub clock: Arc<dyn Clock>,
     /// Bounds and timeouts.
     pub limits: Limits,
+    /// The nodes that share the store; `None` if this process is the only one.
+    pub roster: Option<Roster>,
 }
 
 /// A new session, and the response for its client.
@@ -145,6 +156,7 @@ impl Sessions {
     /// As [`Sessions::start`], with the fingerprints of the servers, so that waking a session with a different server
     /// is noticed. Must be called within a tokio runtime.
     pub fn start_with_servers(parts: SessionParts, servers: Fingerprints) -> Self {
+        let wakes = parts.limits.max_parallel_wakes.clamp(1, Semaphore::MAX_PERMITS);
         let inner = Arc::new(SessionRuntime {
             live: SessionRegistry::new(),
             store: parts.store,
@@ -152,6 +164,9 @@ impl Sessions {
             clock: parts.clock,
             limits: parts.limits,
             node: NodeId::random(),
+            roster: parts.roster,
+            places: Places::default(),
+            unreleased: Unreleased::default(),
             tasks: TaskTracker::new(),
             closing: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -168,6 +183,7 @@ impl Sessions {
             hub: Arc::default(),
             watchers: Watchers::default(),
             waking: Waking::default(),
+            wakes: Semaphore::new(wakes),
             news: LastNews::default(),
             tombstones: Mutex::default(),
             created: AtomicU64::new(0),
@@ -181,6 +197,7 @@ impl Sessions {
         let watch = move || deadline::watch(Arc::clone(&watched));
         inner.tasks.spawn(inner.loops.keep("deadlines of sessions", stop, watch));
         sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
+        inner.watch_cluster();
         Self(inner, Route::MAIN)
     }
 
@@ -313,14 +330,15 @@ impl Sessions {
         let revision = Revision::negotiate(&asked.protocol_version);
         let count_guard = inner.counts.take(id.key(), principal, &inner.limits)?;
         let charge = share.map(|share| SessionCharge::take(&share, params.bytes().len())).transpose()?;
+        inner.confirmed().await?;
         let claim = finish(&inner.tasks, CreateGuard::claim(Arc::clone(inner), id.key()));
-        let (mut guard, epoch) = claim.await.map_err(store_failed)?;
+        let (mut guard, claimed) = claim.await.map_err(store_failed)?;
         let mut state = SessionState { settings, ..SessionState::new(params.clone(), revision, count_guard) };
         state.charge_to(charge);
         let now = inner.clock.now();
         let belongs = (principal.clone(), self.1.clone());
         let secret = Some(EventSecret::random());
-        let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, now, state);
+        let session = Session::new(Arc::clone(inner), (id, secret), belongs, claimed, now, state);
         session.wait_for_client();
         guard.attach(&session);
         let open = Open {
@@ -372,14 +390,19 @@ impl Sessions {
         }
         session.used_now();
         session.schedule(&mut session.state.lock(), inner.clock.now());
+        session.check_term();
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");
-        session.tell_observer(Happened::Created { client: session.client_name() });
+        // The name has to be read, which nothing else may ever need.
+        if inner.hub.observer.is_set() {
+            session.tell_observer(Happened::Created { client: session.client_name() });
+        }
         let answer = message::write_result(&request.id, &result);
         Ok(Created { session: Some(session), answer, in_use })
     }
 
-    /// Finds a session of this principal by its id, and wakes it if it is dormant.
+    /// Finds a session of this principal by its id, and wakes it if it is dormant. In a cluster another node may take
+    /// it in the same moment: then this fails for now, and [`Sessions::place`] says where it is.
     ///
     /// # Errors
     /// When there is no such session; a session of another principal looks exactly like one that never existed. If it
@@ -405,12 +428,17 @@ impl Sessions {
         id: &SessionId,
         principal: &Principal,
     ) -> Result<Arc<Session>, Error> {
-        match self.0.live.get(id) {
+        match self.0.awake(id) {
             Some(session) if session.is_of(principal, &self.1) => Ok(session),
             Some(_) => Err(Box::pin(wake::not_theirs(&self.0, id.key())).await),
             // Boxed, so that the future of the frequent case stays small.
             None => Box::pin(wake::find(&self.0, *id, principal, &self.1, share())).await,
         }
+    }
+
+    /// A session of this principal that is in memory. Any other one has to be [found](Self::find).
+    pub fn live(&self, id: &SessionId, principal: &Principal) -> Option<Arc<Session>> {
+        self.0.awake(id).filter(|session| session.is_of(principal, &self.1))
     }
 
     /// Every session in memory, oldest first.
@@ -451,6 +479,11 @@ impl Sessions {
     /// Sends notifications to all sessions of this endpoint.
     pub fn fanout(&self) -> Fanout {
         Fanout::within(Arc::clone(&self.0.hub), self.1.clone())
+    }
+
+    /// Tells the news of servers in this process to the other nodes of a cluster too. Called once.
+    pub fn tell_peers(&self, peers: Arc<dyn NewsListener>) {
+        self.0.hub.tell_peers(peers);
     }
 
     /// The current problem of the store, if there is one.

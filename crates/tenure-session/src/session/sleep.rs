@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::figures::TimelineEvent;
+use crate::port::observer::Happened;
 use crate::port::store::{Expected, RecordKey, StoreError};
 use crate::session::deadline::Due;
 use crate::session::live_session::{Session, SessionState};
@@ -26,20 +28,34 @@ impl Session {
         });
     }
 
-    async fn sleep(self: &Arc<Self>) -> Result<(), StoreError> {
+    /// Makes the session dormant if it is quiet. Returns whether it is.
+    pub(super) async fn sleep(self: &Arc<Self>) -> Result<bool, StoreError> {
         let _alone = self.writing.acquire().await;
         let (value, seen, used) = {
             let state = self.state.lock();
-            if state.end.is_some() || !state.is_quiet() {
-                return Ok(());
+            if state.end.is_some() || state.is_given_up || !state.is_quiet() {
+                return Ok(false);
             }
+            self.note(TimelineEvent::Slept);
             let (value, _) = self.record(&state, &state.settings);
             (value, state.version, self.last_used())
         };
         // A dormant session has no unsaved use, so this deadline is exact.
         let deadline = crate::settings::after_use(used, self.idle_ttl(), self.created, &self.inner.limits);
         let key = RecordKey::session(self.key);
-        let version = self.inner.store.put(key, value, Expected::Version(seen), deadline).await?;
+        let version = match self.inner.store.put(key, value, Expected::Version(seen), deadline).await {
+            Ok(version) => version,
+            // In a cluster a later owner may have written it.
+            Err(StoreError::Conflict { .. }) if self.inner.roster.is_some() => {
+                self.take_note_back(TimelineEvent::Slept);
+                self.reconcile().await?;
+                return Ok(false);
+            }
+            Err(error) => {
+                self.take_note_back(TimelineEvent::Slept);
+                return Err(error);
+            }
+        };
         self.state.lock().version = version;
         let asleep = self.inner.live.remove_if(&self.id, |session| {
             let unused = Arc::strong_count(session) == HOLDERS && self.last_used() == used;
@@ -53,18 +69,19 @@ impl Session {
             }
             asleep
         });
-        match asleep {
-            Some(_) => {
-                tracing::debug!(session = %self.label, "session is dormant");
-                self.let_go();
-            }
-            None => {
-                // A request came meanwhile: the deadline in the record must again allow for unsaved use.
-                let mut state = self.state.lock();
-                self.save(&mut state);
-            }
+        if asleep.is_none() {
+            self.take_note_back(TimelineEvent::Slept);
+            // A request came meanwhile: the deadline in the record must again allow for unsaved use.
+            let mut state = self.state.lock();
+            self.save(&mut state);
+            return Ok(false);
         }
-        Ok(())
+        tracing::debug!(session = %self.label, "session is dormant");
+        self.tell_observer(Happened::Slept);
+        self.let_go();
+        // Last: a node that wakes it then finds the record as it is now.
+        self.inner.release(self.key, self.fence()).await;
+        Ok(true)
     }
 
     /// Releases the deadline entry and the link of a session that goes on in the store. It still counts as a session.

@@ -4,7 +4,7 @@
 //! between the two finds it in the log. One append is in flight per session; later events are batched behind it.
 //! Nothing here waits for a client.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use crate::call::Origin;
 use crate::id::{Position, StreamId};
-use crate::port::store::{EntryPlace, KeptEvents, NewEvent, ReadLimit, StoreError, Stored};
+use crate::port::observer::Happened;
+use crate::port::store::{EntryPlace, KeptEvents, NewEvent, StoreError, Stored};
 use crate::session::backlog::{self, NotedRequest};
 use crate::session::drain::draining;
 use crate::session::live_session::{Session, SessionState};
@@ -156,6 +157,9 @@ pub(super) struct Outbox {
     /// The queue's bytes, charged to the client's share.
     pub(super) waiting: WaitingBytes,
     appending: bool,
+    /// In a cluster: the answers that are queued or being written, in their order. A session that is given up has to
+    /// answer their requests in another way.
+    pub(super) answers: VecDeque<(StreamId, Bytes)>,
     /// Created by the first emitter that has to wait, and then kept: a replaced `Notify` would never wake its waiters.
     room: Option<Arc<Notify>>,
 }
@@ -178,6 +182,24 @@ impl Outbox {
     fn remove_bytes(&mut self, bytes: usize) {
         self.bytes -= bytes;
         self.waiting.count(self.bytes);
+    }
+
+    /// How many of the first `most` events have at most this many bytes; at least one.
+    pub(super) fn count_within(&self, most: usize, max_bytes: usize) -> usize {
+        let mut bytes = 0usize;
+        let fits = |event: &&NewEvent| {
+            bytes = bytes.saturating_add(event.body.len());
+            bytes <= max_bytes
+        };
+        self.queue.iter().take(most).take_while(fits).count().max(1).min(most)
+    }
+
+    /// Drops the queued events, and forgets the answers that are being written.
+    pub(super) fn clear(&mut self) {
+        let bytes = self.queue.drain(..).map(|event| event.body.len()).sum();
+        self.remove_bytes(bytes);
+        self.answers.clear();
+        self.make_room();
     }
 
     /// Wakes the emitters that wait for room.
@@ -324,19 +346,27 @@ impl Session {
                 if state.outbox.appending || (state.outbox.queue.is_empty() && !state.renew_notes) {
                     return;
                 }
-                let max_batch = self.inner.store.capabilities().max_batch;
-                let batch = state.next_batch(max_batch, self.inner.clock.as_ref());
+                if state.is_given_up {
+                    state.outbox.clear();
+                    return;
+                }
+                let limits = self.inner.store.capabilities();
+                let batch = state.next_batch(limits, self.inner.clock.as_ref());
                 if batch.is_empty() {
                     return;
                 }
                 state.outbox.appending = true;
                 batch
             };
-            let append = self.inner.store.append(self.key, self.epoch, batch.clone());
+            let began = self.stopwatch();
+            let append = self.inner.store.append(self.key, self.fence(), batch.clone());
             let session = Arc::clone(self);
-            let finished = self.drive(append, move |outcome| match outcome {
-                Err(StoreError::Unknown) => session.resolve_append(batch),
-                outcome => session.committed(batch, outcome),
+            let finished = self.drive(append, move |outcome| {
+                if let Some(began) = began {
+                    let (events, is_logged) = (batch.len(), outcome.is_ok());
+                    session.tell_observer(Happened::Appended { events, took: began.elapsed(), is_logged });
+                }
+                session.appended(batch, outcome);
             });
             if !finished {
                 return;
@@ -367,47 +397,41 @@ impl Session {
         }
     }
 
-    /// The append had an unknown result: reads the log to see whether the batch is there. No other append starts before
-    /// that.
-    fn resolve_append(self: &Arc<Self>, batch: Vec<NewEvent>) {
-        let session = Arc::clone(self);
-        self.inner.tasks.spawn(async move {
-            let found = session.read_back(&batch).await;
-            session.committed(batch, found);
-            session.flush();
-        });
-    }
-
-    async fn read_back(&self, batch: &[NewEvent]) -> Result<Vec<Position>, StoreError> {
-        const ALL: ReadLimit = ReadLimit { events: usize::MAX, bytes: usize::MAX };
-        let mut positions = vec![Position::START; batch.len()];
-        let ids: BTreeSet<StreamId> = batch.iter().map(|event| event.stream).collect();
-        for id in ids {
-            let last = self.state.lock().streams.get(&id).map_or(Position::START, |stream| stream.last);
-            let mut found = self.inner.store.read(self.key, id, last, ALL).await?.events.into_iter();
-            let own = batch.iter().enumerate().filter(|(_, event)| event.stream == id);
-            for (index, event) in own.filter(|(_, event)| event.place != EntryPlace::Note) {
-                match found.next() {
-                    Some(kept) if kept.body == event.body => positions[index] = kept.position,
-                    _ => return Err(StoreError::Unknown),
+    /// Waits until no event is queued or being written.
+    pub(super) async fn log_is_written(self: &Arc<Self>) {
+        self.flush();
+        loop {
+            let room = {
+                let mut state = self.state.lock();
+                if state.outbox.is_empty() || state.is_given_up || state.end.is_some() {
+                    return;
                 }
+                Arc::clone(state.outbox.room.get_or_insert_default())
+            };
+            let written = room.notified();
+            tokio::pin!(written);
+            // Registered before the check, so that no notification is missed.
+            written.as_mut().enable();
+            if self.state.lock().outbox.is_empty() {
+                return;
             }
+            written.await;
         }
-        // A batch is written as a whole or not at all, but `read` returns no notes, so a batch of notes needs a survey.
-        let notes = batch.iter().filter(|event| event.place == EntryPlace::Note);
-        let known = self.inner.store.survey(self.key).await?.streams;
-        let seen = |id: StreamId| known.iter().any(|stream| stream.stream == id);
-        if notes.map(|event| event.stream).any(|id| !seen(id)) {
-            return Err(StoreError::Unknown);
-        }
-        Ok(positions)
     }
 
-    fn committed(self: &Arc<Self>, batch: Vec<NewEvent>, outcome: Result<Vec<Position>, StoreError>) {
+    pub(super) fn committed(
+        self: &Arc<Self>,
+        batch: Vec<NewEvent>,
+        outcome: Result<Vec<Position>, StoreError>,
+    ) {
         let mut state = self.state.lock();
         state.outbox.appending = false;
         state.outbox.remove_bytes(batch.iter().map(|event| event.body.len()).sum());
         state.outbox.make_room();
+        if state.is_given_up {
+            // Its streams end here as `give_up` left them; the log has what was appended.
+            return;
+        }
         let logged = outcome.is_ok();
         let is_unknown = outcome == Err(StoreError::Unknown);
         let positions = match outcome {
@@ -455,6 +479,10 @@ impl Session {
         position: Option<Position>,
         is_unknown: bool,
     ) {
+        // The answers are in the order of their events, so the first of them is the one that comes first.
+        if state.outbox.answers.front().is_some_and(|(_, body)| body.as_ptr() == event.body.as_ptr()) {
+            state.outbox.answers.pop_front();
+        }
         let Some(stream) = state.streams.get_mut(&event.stream) else { return };
         stream.queued -= 1;
         if event.place == EntryPlace::Note {
@@ -605,4 +633,22 @@ pub(super) fn too_large(bytes: usize, limit: usize) -> Error {
         format!("The server's message has {bytes} bytes; at most {limit} are allowed"),
     )
     .with("limit", limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::clock::Time;
+
+    #[test]
+    fn a_batch_has_as_many_events_as_fit_and_at_least_one() {
+        let mut outbox = Outbox::default();
+        for bytes in [5usize, 5, 1] {
+            let (stream, body) = (StreamId::STANDALONE, Bytes::from(vec![b'x'; bytes]));
+            outbox.queue.push_back(NewEvent { stream, body, place: EntryPlace::Middle, at: Time(0) });
+        }
+        let counts = [(3, 11), (3, 10), (3, 9), (3, 1), (2, 11), (1, 0)];
+        let counts = counts.map(|(most, max_bytes)| outbox.count_within(most, max_bytes));
+        assert_eq!(counts, [3, 2, 1, 1, 2, 1]);
+    }
 }

@@ -1,8 +1,10 @@
-//! Ends expired sessions, and deletes the tombstones of ended ones.
+//! Ends expired sessions, and deletes the tombstones of ended ones. In a cluster also counts the sessions anew.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cluster::Roster;
+use crate::id::Principal;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Version};
 use crate::record::{EndCause, StoredSession};
@@ -11,6 +13,46 @@ use crate::session::wake::Dormant;
 use crate::settings::{self, IdleTtl};
 use crate::supervise::Avoided;
 use crate::sweep::{Swept, due_record, postpone};
+
+/// The pause between two walks that count the sessions of a cluster, and between two pages of a walk.
+const RECOUNT_EVERY: Duration = Duration::from_secs(10 * 60);
+const RECOUNT_PAUSE: Duration = Duration::from_secs(1);
+
+fn owner_of(record: &Record) -> Option<Principal> {
+    match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Session(session)) => Some(session.owner()),
+        _ => None,
+    }
+}
+
+impl SessionRuntime {
+    /// Starts the loop that counts the sessions of a cluster anew.
+    pub(super) fn watch_counts(self: &Arc<Self>) {
+        let (stop, owner) = (self.stop.clone(), Arc::clone(self));
+        let watch = move || {
+            let (stop, owner) = (owner.stop.clone(), Arc::clone(&owner));
+            async move {
+                stop.run_until_cancelled(owner.recount()).await;
+            }
+        };
+        self.tasks.spawn(self.loops.keep("counts of sessions", stop, watch));
+    }
+
+    async fn recount(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(RECOUNT_EVERY).await;
+            loop {
+                let walked = self.counts.recount_some(self.store.as_ref(), Space::Session, owner_of).await;
+                match walked {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => tracing::debug!(%error, "could not count sessions; will try again"),
+                }
+                tokio::time::sleep(RECOUNT_PAUSE).await;
+            }
+        }
+    }
+}
 
 impl Swept for SessionRuntime {
     const SPACE: Space = Space::Session;
@@ -26,21 +68,25 @@ impl Swept for SessionRuntime {
         (self.store.as_ref(), self.clock.as_ref(), &self.avoided)
     }
 
+    fn roster(&self) -> Option<&Roster> {
+        self.roster.as_ref()
+    }
+
+    fn is_here(&self, key: &RecordKey) -> bool {
+        self.awake_by_key(&key.key).is_some()
+    }
+
     async fn count(&self) -> Result<(), StoreError> {
-        let owner_of = |record: &Record| match StoredSession::decode(&record.value) {
-            Ok(StoredSession::Session(session)) => Some(session.owner()),
-            _ => None,
-        };
         self.counts.count(self.store.as_ref(), Space::Session, owner_of).await
     }
 
     async fn handle(self: &Arc<Self>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
-        if let Some(session) = self.live.by_key(&key.key) {
+        if let Some(session) = self.awake_by_key(&key.key) {
             // The deadline queue checks sessions in memory; only the record is old.
             session.save(&mut session.state.lock());
             return Ok(false);
         }
-        if self.waking.contains(&key.key) {
+        if self.waking.contains(&key.key) || self.is_elsewhere(key.key).await? {
             return Ok(false);
         }
         let (store, now) = (self.store.as_ref(), self.clock.now());

@@ -24,5 +24,7 @@ impl Drop for UseGuard {
     fn drop(&mut self) {
         self.0.used_now();
         self.0.state.lock().guards -= 1;
+        // A stop may wait for the end of its use.
+        self.0.inner.stir();
     }
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -17,10 +18,13 @@ use tenure_protocol::{Error, Kind, Method, RawJson, Reason, Revision, message};
 use crate::backend::{Open, Opening};
 use crate::budget::Share;
 use crate::call::{Fanout, Origin};
+use crate::figures::TimelineEvent;
 use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
+use crate::port::observer::{Happened, SessionMove};
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
 use crate::record::{EndCause, SessionRecord, StoredSession};
+use crate::session::claim::{ClaimGuard, NotClaimed, TRIES, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::drain::{DrainStage, draining};
 use crate::session::event_id::EventSecret;
@@ -40,15 +44,48 @@ const STREAM_LEAP: u32 = 1 << 10;
 /// The result of a wake.
 type WakeOutcome = Result<Arc<Session>, Arc<Error>>;
 
-/// Sessions that are being woken.
+/// Sessions that are being woken, and those that are being ended or given back while they are not in memory: one step at
+/// a time with each.
 #[derive(Default)]
 pub(super) struct Waking(Mutex<HashMap<SessionKey, Flight, RandomState>>);
 
-/// One wake, which all requests for its session wait for.
+/// The one step that is under way with a session that is not in memory.
 struct Flight {
-    attempt: Attempt<WakeOutcome>,
+    work: FlightWork,
     /// The session was ended meanwhile, so the wake must fail.
     doomed: Option<EndCause>,
+}
+
+/// All requests for the session wait for it.
+#[derive(Clone)]
+enum FlightWork {
+    Wake(Attempt<WakeOutcome>),
+    /// It is ended, or given back.
+    Held(Attempt<()>),
+}
+
+impl FlightWork {
+    async fn wait_until_over(self) {
+        match self {
+            Self::Wake(attempt) => drop(attempt.outcome().await),
+            Self::Held(attempt) => drop(attempt.outcome().await),
+        }
+    }
+}
+
+/// Keeps a session that is not in memory from being woken, ended or given back here by another task. Drop lets the
+/// requests that wait look again.
+pub(super) struct DormantHold {
+    inner: Arc<SessionRuntime>,
+    key: SessionKey,
+    _over: Attempting<()>,
+}
+
+impl Drop for DormantHold {
+    fn drop(&mut self) {
+        self.inner.waking.0.lock().remove(&self.key);
+        self.inner.stir();
+    }
 }
 
 impl Waking {
@@ -68,13 +105,32 @@ impl Waking {
 }
 
 impl SessionRuntime {
+    /// Holds a dormant session. `None` if it is in memory, or if another task has it.
+    pub(super) fn try_hold(self: &Arc<Self>, key: SessionKey) -> Option<DormantHold> {
+        let mut waking = self.waking.0.lock();
+        if waking.contains_key(&key) || self.awake_by_key(&key).is_some() {
+            return None;
+        }
+        let (over, attempt) = Attempting::begin();
+        waking.insert(key, Flight { work: FlightWork::Held(attempt), doomed: None });
+        Some(DormantHold { inner: Arc::clone(self), key, _over: over })
+    }
+
+    /// Waits until no task wakes, ends or gives back the session here.
+    pub(super) async fn no_flight(&self, key: &SessionKey) {
+        let work = self.waking.0.lock().get(key).map(|flight| flight.work.clone());
+        if let Some(work) = work {
+            work.wait_until_over().await;
+        }
+    }
+
     /// Called after a tombstone has replaced the record of a dormant session. A wake that is under way will fail. If
     /// the session has been woken since, it ends, and this returns true.
     pub(super) fn tombstone_written(self: &Arc<Self>, key: &SessionKey, end: EndCause) -> bool {
         let woken = {
             let mut waking = self.waking.0.lock();
             // Check the registry first: a session that was just woken stays in `waking` for a moment.
-            let woken = self.live.by_key(key);
+            let woken = self.awake_by_key(key);
             if let (None, Some(flight)) = (&woken, waking.get_mut(key)) {
                 flight.doomed = Some(end);
             }
@@ -108,15 +164,21 @@ pub(super) async fn find(
     route: &Route,
     share: Option<Share>,
 ) -> Result<Arc<Session>, Error> {
-    // Check before starting a task, so that an unknown id costs only one read of the store.
-    dormant(inner, id.key(), principal, route).await?;
-    if inner.stage() >= DrainStage::Holding {
-        return Err(draining());
-    }
-    let attempt = match wake_once(inner, id, share) {
-        WakeLookup::Awake(session) if session.is_of(principal, route) => return Ok(session),
-        WakeLookup::Awake(_) => return Err(unknown_error()),
-        WakeLookup::Waking(attempt) => attempt,
+    // In a cluster only a node that may act can say that there is no such session.
+    inner.confirmed().await?;
+    let mut share = share;
+    let attempt = loop {
+        // Check before starting a task, so that an unknown id costs only one read of the store.
+        dormant(inner, id.key(), principal, route).await?;
+        if inner.stage() >= DrainStage::Holding {
+            return Err(draining());
+        }
+        match wake_once(inner, id, principal, &mut share) {
+            WakeLookup::Awake(session) if session.is_of(principal, route) => return Ok(session),
+            WakeLookup::Awake(_) => return Err(unknown_error()),
+            WakeLookup::Waking(attempt) => break attempt,
+            WakeLookup::Held => inner.no_flight(&id.key()).await,
+        }
     };
     match attempt.outcome().await {
         Some(Ok(session)) => Ok(session),
@@ -197,24 +259,45 @@ async fn how_it_ended(inner: &SessionRuntime, key: SessionKey) -> Error {
 enum WakeLookup {
     Awake(Arc<Session>),
     Waking(Attempt<WakeOutcome>),
+    /// It is being ended or given back: look again after that.
+    Held,
 }
 
-fn wake_once(inner: &Arc<SessionRuntime>, id: SessionId, share: Option<Share>) -> WakeLookup {
+fn wake_once(
+    inner: &Arc<SessionRuntime>,
+    id: SessionId,
+    asking: &Principal,
+    share: &mut Option<Share>,
+) -> WakeLookup {
     let mut waking = inner.waking.0.lock();
     // Checked under the lock: a finished wake enters its session into the registry before it leaves `waking`.
-    if let Some(session) = inner.live.get(&id) {
+    if let Some(session) = inner.awake(&id) {
         return WakeLookup::Awake(session);
     }
     let key = id.key();
     if let Some(flight) = waking.get(&key) {
-        return WakeLookup::Waking(flight.attempt.clone());
+        return match &flight.work {
+            FlightWork::Wake(attempt) => WakeLookup::Waking(attempt.clone()),
+            FlightWork::Held(_) => WakeLookup::Held,
+        };
     }
+    let share = share.take();
     let (attempting, attempt) = Attempting::begin();
-    waking.insert(key, Flight { attempt: attempt.clone(), doomed: None });
+    waking.insert(key, Flight { work: FlightWork::Wake(attempt.clone()), doomed: None });
     let guard = WakingGuard { inner: Arc::clone(inner), key };
+    let (began, asking) = (inner.hub.observer.stopwatch(), asking.clone());
     inner.tasks.spawn(async move {
+        let waking = async {
+            // Only in a cluster, where a lost node leaves thousands of sessions that are wanted at once. Elsewhere a server that hangs
+            // would hold up the sessions of others.
+            let _turn = match guard.inner.roster {
+                Some(_) => guard.inner.wakes.acquire().await.ok(),
+                None => None,
+            };
+            wake_in_tries(&guard.inner, id, share).await
+        };
         let woken = tokio::select! {
-            woken = wake(&guard.inner, id, share) => woken,
+            woken = waking => woken,
             () = guard.inner.stop.cancelled() => Err(draining()),
         };
         let woken = woken.map_err(|error| {
@@ -229,10 +312,25 @@ fn wake_once(inner: &Arc<SessionRuntime>, id: SessionId, share: Option<Share>) -
             }
             Arc::new(error)
         });
+        if let Some(began) = began {
+            tell_woken(&guard, &woken, &asking, began.elapsed());
+        }
         drop(guard);
         attempting.done(woken);
     });
     WakeLookup::Waking(attempt)
+}
+
+/// Tells the observer how a wake went.
+fn tell_woken(guard: &WakingGuard, woken: &WakeOutcome, asking: &Principal, took: Duration) {
+    match woken {
+        Ok(session) => session.tell_observer(Happened::Woken { took }),
+        Err(error) => {
+            let (label, reason) = (guard.key.label(), error.reason());
+            let what = Happened::NotWoken { reason, took };
+            guard.inner.hub.observer.tell_of((&label, &guard.key), asking, None, what);
+        }
+    }
 }
 
 /// Removes a session from `waking` when its wake is done, also after a panic.
@@ -248,36 +346,74 @@ impl Drop for WakingGuard {
     }
 }
 
-async fn wake(
+/// Why a wake failed.
+enum WakeFailure {
+    /// Another writer came first, or the outcome of a write is unknown: another try may work.
+    Again(Error),
+    Failed(Error),
+}
+
+impl From<Error> for WakeFailure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+async fn wake_in_tries(
     inner: &Arc<SessionRuntime>,
     id: SessionId,
     share: Option<Share>,
 ) -> Result<Arc<Session>, Error> {
+    let mut tries = 0;
+    loop {
+        match wake(inner, id, share.as_ref()).await {
+            Ok(session) => return Ok(session),
+            Err(WakeFailure::Failed(error)) => return Err(error),
+            Err(WakeFailure::Again(error)) => {
+                tries += 1;
+                if tries >= TRIES {
+                    return Err(error);
+                }
+                tracing::debug!(session = %id.key().label(), %error, "a wake begins anew");
+            }
+        }
+    }
+}
+
+async fn wake(
+    inner: &Arc<SessionRuntime>,
+    id: SessionId,
+    share: Option<&Share>,
+) -> Result<Arc<Session>, WakeFailure> {
     let key = id.key();
-    let Some(dormant) = any_dormant(inner, key).await? else { return Err(how_it_ended(inner, key).await) };
+    let Some(dormant) = any_dormant(inner, key).await? else {
+        return Err(how_it_ended(inner, key).await.into());
+    };
+    let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
+    let changed_meanwhile = || broken("The session has changed while it was being woken; try again");
+    // First: if the server is known to be a different one, the wake is refused without starting it.
+    inner.check_known_server(key, &dormant.record)?;
+    // Charge the client before the session is claimed and a server started.
+    let charge =
+        share.map(|share| SessionCharge::take(share, dormant.record.initialize.get().len())).transpose()?;
+    let claimed = match inner.claim(key).await {
+        Ok(claimed) => claimed,
+        Err(NotClaimed::Elsewhere) => return Err(elsewhere().into()),
+        Err(NotClaimed::Again(error)) => {
+            // The session may have ended between the two reads: then say how.
+            if any_dormant(inner, key).await?.is_none() {
+                return Err(how_it_ended(inner, key).await.into());
+            }
+            return Err(WakeFailure::Again(changed_meanwhile().caused_by(error)));
+        }
+        Err(NotClaimed::Failed(error)) => return Err(error.into()),
+    };
+    let claim = ClaimGuard::new(inner, key, claimed.epoch);
     let owner = dormant.owner();
     let record = &dormant.record;
-    let broken = |what: &'static str| Error::new(Reason::StoreUnavailable, what);
-    // First: if the server is known to be a different one, the wake is refused without starting it.
-    inner.check_known_server(key, record)?;
     let revision =
         Revision::parse(&record.revision).ok_or_else(|| broken("The session's record is damaged"))?;
     let phase = Phase::parse(&record.phase).ok_or_else(|| broken("The session's record is damaged"))?;
-    // Charge the client before the session is claimed and a server started.
-    let charge = share.map(|share| SessionCharge::take(&share, record.initialize.get().len())).transpose()?;
-    let owned = inner.store.owner(key).await.map_err(store_failed)?;
-    let last = owned.map(|(_, epoch)| epoch);
-    let epoch = match inner.store.claim(key, inner.node, last).await {
-        Ok(epoch) => epoch,
-        // The session ended between the two reads: say how.
-        Err(StoreError::Fenced) => {
-            if any_dormant(inner, key).await?.is_none() {
-                return Err(how_it_ended(inner, key).await);
-            }
-            return Err(broken("The session has changed while it was being woken; try again"));
-        }
-        Err(error) => return Err(store_failed(error)),
-    };
     let survey = inner.store.survey(key).await.map_err(store_failed)?;
     let initialize = RawJson::of(&record.initialize);
     let mut state = SessionState::new(initialize.clone(), revision, inner.counts.guard_of(key, &owner));
@@ -289,11 +425,12 @@ async fn wake(
     // Also from the record: numbers skipped at an earlier wake stay skipped, even if no stream followed.
     let recorded = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
     state.next_stream = survey.next_stream.max(recorded).max(1);
-    if owned.is_none_or(|(node, _)| node != inner.node) {
+    let may_lose = inner.store.capabilities().durability.may_lose();
+    if may_lose && claimed.from.is_none_or(|node| node != claimed.by.node) {
         // A power failure may have lost streams of the last process whose numbers a client knows. How many numbers are
         // skipped depends on the epoch, so that two losses skip to different numbers. A store on
         // disk leaves out 2^20 epochs at each start, so the bits above change from loss to loss.
-        let width = u32::try_from((epoch.0 >> 20) & 0xff).unwrap_or(0) + 1;
+        let width = u32::try_from((claimed.epoch.0 >> 20) & 0xff).unwrap_or(0) + 1;
         state.next_stream = state.next_stream.saturating_add(STREAM_LEAP * width);
     }
     state.kept = survey.kept;
@@ -305,7 +442,9 @@ async fn wake(
     }
     let belongs = (owner, Route::from(record.route.as_deref()));
     let secret = record.event_secret.as_deref().and_then(EventSecret::parse);
-    let session = Session::new(Arc::clone(inner), (id, secret), belongs, epoch, Time(record.created), state);
+    let session =
+        Session::new(Arc::clone(inner), (id, secret), belongs, claimed, Time(record.created), state);
+    session.figures.lock().clone_from(&record.figures);
     let guard = WakeGuard(Some(Arc::clone(&session)));
     let reopened = OpenStream::read(&session, survey.streams).await.map_err(store_failed)?;
     let open = Open {
@@ -323,9 +462,21 @@ async fn wake(
         tracing::warn!(session = %session.label, %revision, %answered, "the server now speaks another revision");
     }
     // Not earlier: if the server does not start, the session stays dormant and its requests stay held.
-    OpenStream::begin_held(&session, &reopened).await.map_err(store_failed)?;
+    match OpenStream::begin_held(&session, &reopened).await {
+        Ok(()) => {}
+        Err(error @ (StoreError::Fenced | StoreError::Unknown)) => {
+            return Err(WakeFailure::Again(store_failed(error)));
+        }
+        Err(error) => return Err(store_failed(error).into()),
+    }
     let changed = params::changed_lists(&RawJson::of(&record.initialize_result), &result);
     session.greet().await;
+    // Before the record is written, so that it says so.
+    session.note(TimelineEvent::Woken);
+    let moved = claimed.moved().filter(|_| inner.roster.is_some());
+    if moved == Some(SessionMove::TakenOver) {
+        session.note(TimelineEvent::TakenOver);
+    }
     let (value, deadline) = {
         let mut state = session.state.lock();
         state.initialize_result = result;
@@ -335,15 +486,27 @@ async fn wake(
         inner.store.put(RecordKey::session(key), value, Expected::Version(dormant.version), deadline).await;
     match written {
         Ok(version) => session.state.lock().version = version,
-        // The session ended during the wake: say how.
-        Err(StoreError::Conflict { .. }) => {
+        // The session may have ended during the wake: then say how.
+        Err(error @ (StoreError::Conflict { .. } | StoreError::Unknown)) => {
             crate::session::wake::dormant(inner, key, &session.owner, &session.route).await?;
-            return Err(broken("The session has changed while it was being woken; try again"));
+            return Err(WakeFailure::Again(changed_meanwhile().caused_by(error)));
         }
-        Err(error) => return Err(store_failed(error)),
+        Err(error) => return Err(store_failed(error).into()),
+    }
+    // A session that this node does not own must not answer from memory.
+    if inner.roster.is_some() {
+        let owner = inner.store.owner(key).await.map_err(store_failed)?;
+        if owner.is_none_or(|(node, epoch)| node != claimed.by.node || epoch < session.fence()) {
+            return Err(WakeFailure::Again(changed_meanwhile()));
+        }
     }
     let resumed = session.enter_registry(reopened)?;
     guard.woke();
+    drop(claim.keep());
+    session.check_term();
+    if let Some(how) = moved {
+        session.tell_observer(Happened::Moved { how });
+    }
     session.catch_up(resumed, &changed, Time(dormant.record.last_used));
     Ok(session)
 }
@@ -410,7 +573,8 @@ impl Session {
     }
 }
 
-/// A session during its wake. If the wake fails, drop closes its link, and the session stays dormant.
+/// A session during its wake. If the wake fails, drop closes its link, and the session stays dormant. In a cluster
+/// nothing of it is written any more: a server that still says something must not get in the way of the next wake.
 struct WakeGuard(Option<Arc<Session>>);
 
 impl WakeGuard {
@@ -422,6 +586,7 @@ impl WakeGuard {
 impl Drop for WakeGuard {
     fn drop(&mut self) {
         let Some(session) = self.0.take() else { return };
+        session.abandon();
         session.let_go();
     }
 }

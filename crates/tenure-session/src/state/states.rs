@@ -95,6 +95,9 @@ impl NewState {
     }
 }
 
+/// How often a write without an answer is repeated.
+const REPEATS: usize = 1;
+
 /// All states of a store. Cheap to clone.
 #[derive(Clone)]
 pub struct States(pub(super) Arc<StatesInner>);
@@ -367,8 +370,9 @@ impl StatesInner {
         Ok(Some(SeenRecord { version: kept.version, record }))
     }
 
-    /// Writes a record over the expected version. If the outcome is unknown, this reads the record again. The outcome
-    /// stays unknown if another writer wrote since, because that write may have replaced this one.
+    /// Writes a record over the expected version. If the outcome is unknown, the same record is written again: the write
+    /// without an answer may still happen until a later one is finished, and only then a read is final. The outcome stays
+    /// unknown if another writer wrote since, because that write may have replaced this one.
     pub(super) async fn write(
         &self,
         key: SessionKey,
@@ -377,9 +381,19 @@ impl StatesInner {
     ) -> Result<crate::port::store::Version, StoreError> {
         record.head_mut().stamp = stamp();
         let deadline = self.deadline(&record.head);
-        let written = self.store.put(record_key(key), record.encode(), expected, deadline).await;
+        let mut written = self.store.put(record_key(key), record.encode(), expected, deadline).await;
+        if written != Err(StoreError::Unknown) {
+            return written;
+        }
+        for _ in 0..REPEATS {
+            if written != Err(StoreError::Unknown) {
+                break;
+            }
+            written = self.store.put(record_key(key), record.encode(), expected, deadline).await;
+        }
         match written {
-            Err(StoreError::Unknown) => match self.read(key).await {
+            Ok(version) => Ok(version),
+            Err(StoreError::Conflict { .. }) => match self.read(key).await {
                 Ok(Some(seen)) if seen.record.head.stamp == record.head.stamp => Ok(seen.version),
                 Ok(None) => Err(StoreError::Conflict { current: None }),
                 // The edition that this write would have made does not exist, so the write did not happen.
@@ -388,7 +402,11 @@ impl StatesInner {
                 }
                 Ok(Some(_)) | Err(_) => Err(StoreError::Unknown),
             },
-            written => written,
+            // Not settled, but if it is there, it is done.
+            Err(_) => match self.read(key).await {
+                Ok(Some(seen)) if seen.record.head.stamp == record.head.stamp => Ok(seen.version),
+                _ => Err(StoreError::Unknown),
+            },
         }
     }
 

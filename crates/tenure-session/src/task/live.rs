@@ -233,6 +233,7 @@ mod tests {
             server: None,
             params: None,
             scopes: None,
+            node: None,
         };
         let key = SessionKey::from_bytes([0; 16]);
         let live = LiveTask::new(TaskId::random(), key, head, Version(1), Weak::new());

@@ -8,7 +8,7 @@ use tenure_protocol::{RawJson, RpcError};
 
 use super::TaskId;
 use crate::framed::{Frame, UnreadableFrame};
-use crate::id::{Principal, Route};
+use crate::id::{NodeId, Principal, Route};
 use crate::kept::NotedServer;
 use crate::port::clock::Time;
 use crate::state::Date;
@@ -38,6 +38,9 @@ pub(super) struct TaskHead {
     /// The server that handles the call, for a process that starts it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) server: Option<NotedServer>,
+    /// The node of a cluster at which it runs, until its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) node: Option<String>,
 }
 
 /// How a task ended.
@@ -62,6 +65,11 @@ pub(super) struct TaskRecord {
 impl TaskHead {
     pub(super) fn owner(&self) -> Principal {
         self.owner.as_deref().map_or(Principal::ANONYMOUS, Principal::named)
+    }
+
+    /// The node at which it runs.
+    pub(super) fn node(&self) -> Option<NodeId> {
+        NodeId::parse(self.node.as_deref()?)
     }
 
     pub(super) fn route(&self) -> Route {
@@ -129,6 +137,7 @@ impl TaskRecord {
         head.params = None;
         head.scopes = None;
         head.server = None;
+        head.node = None;
         let outcome = match end {
             TaskEnd::Completed(result) => {
                 head.status = Status::Completed;
@@ -180,6 +189,7 @@ mod tests {
             params: None,
             scopes: None,
             server: None,
+            node: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::record::TaskRecord;
 use super::tasks::{TasksInner, label};
+use crate::cluster::Roster;
 use crate::port::clock::Clock;
 use crate::port::store::{Record, RecordKey, Space, Store, StoreError, Version};
 use crate::read_back::remove;
@@ -21,6 +22,14 @@ impl Swept for TasksInner {
 
     fn parts(&self) -> (&dyn Store, &dyn Clock, &Avoided<RecordKey>) {
         (self.store.as_ref(), self.clock.as_ref(), &self.avoided)
+    }
+
+    fn roster(&self) -> Option<&Roster> {
+        self.roster.get()
+    }
+
+    fn is_here(&self, key: &RecordKey) -> bool {
+        self.live.lock().contains_key(&key.key)
     }
 
     async fn count(&self) -> Result<(), StoreError> {

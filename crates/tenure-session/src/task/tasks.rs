@@ -19,10 +19,11 @@ use super::watch::Watchers;
 use super::{TaskId, TaskLimits};
 use crate::backoff::Backoff;
 use crate::call::{Granted, TaskWish};
+use crate::cluster::{Place, Roster};
 use crate::counts::{CountGuard, RecordCounter};
 use crate::finish::finish;
 use crate::framed::UnreadableFrame;
-use crate::id::{Principal, Route, SessionKey};
+use crate::id::{NodeId, Principal, Route, SessionKey};
 use crate::kept::NotedServer;
 use crate::port::clock::Clock;
 use crate::port::observer::{Happened, ObserverPlace, SessionObserver};
@@ -61,6 +62,8 @@ pub(super) struct TasksInner {
     /// Records at which the sweep panicked.
     pub(super) avoided: Avoided<RecordKey>,
     pub(super) carry_on: OnceLock<CarryOn>,
+    /// The nodes that share the store; not set if this process is the only one.
+    pub(super) roster: OnceLock<Roster>,
     observer: ObserverPlace,
 }
 
@@ -92,6 +95,8 @@ pub(super) enum FoundTask {
     Live(Arc<LiveTask>),
     /// It has ended.
     Kept(Box<TaskRecord>),
+    /// It runs at another node. This is its record, which does not show its questions.
+    Elsewhere(NodeId, Box<TaskRecord>),
 }
 
 impl Tasks {
@@ -110,10 +115,17 @@ impl Tasks {
             loops: Loops::default(),
             avoided: Avoided::default(),
             carry_on: OnceLock::new(),
+            roster: OnceLock::new(),
             observer: ObserverPlace::default(),
         });
         sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
         Self(inner)
+    }
+
+    /// Makes this process a node of a cluster: it leaves the tasks of living nodes to them. Called once, before the first
+    /// request.
+    pub fn join(&self, roster: Roster) {
+        drop(self.0.roster.set(roster));
     }
 
     /// Stops the background tasks; the records stay in the store. It does not wait for a store that does not answer in
@@ -174,6 +186,21 @@ impl Tasks {
         drop(self.0.carry_on.set(Box::new(carry_on)));
     }
 
+    /// Where a task is asked for: at the node at which it runs, or here.
+    ///
+    /// # Errors
+    /// When the caller has no such task, or the store fails.
+    pub async fn place(&self, owner: &Principal, route: &Route, id: &str) -> Result<Place, Error> {
+        if self.0.roster.get().is_none() {
+            return Ok(Place::Here);
+        }
+        let whose = Whose { owner: owner.clone(), route: route.clone() };
+        Ok(match self.0.find(&whose, TaskId::parse(id).ok_or_else(not_found)?).await? {
+            FoundTask::Live(_) | FoundTask::Kept(_) => Place::Here,
+            FoundTask::Elsewhere(node, _) => Place::There(node),
+        })
+    }
+
     /// Answers `tasks/get`.
     ///
     /// # Errors
@@ -191,6 +218,7 @@ impl Tasks {
             FoundTask::Live(live) => live.update(responses),
             // An ended task has no open questions.
             FoundTask::Kept(_) => {}
+            FoundTask::Elsewhere(node, _) => return Err(elsewhere(node)),
         }
         Ok(())
     }
@@ -203,9 +231,10 @@ impl Tasks {
     /// # Cancel safety
     /// The task is cancelled even if this is dropped early.
     pub(crate) async fn cancel(&self, whose: &Whose, id: &str) -> Result<(), Error> {
-        let FoundTask::Live(live) = self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await?
-        else {
-            return Ok(());
+        let live = match self.0.find(whose, TaskId::parse(id).ok_or_else(not_found)?).await? {
+            FoundTask::Live(live) => live,
+            FoundTask::Kept(_) => return Ok(()),
+            FoundTask::Elsewhere(node, _) => return Err(elsewhere(node)),
         };
         live.cancel();
         let saved = tokio::time::timeout(CANCEL_WITHIN, live.saved.cancelled()).await;
@@ -269,6 +298,7 @@ impl TasksInner {
             scopes: call.params.as_ref().and_then(|_| call.scopes.recorded()),
             params: call.params.map(|params| object::text(&params).to_owned()),
             server: call.server,
+            node: self.roster.get().map(|roster| roster.node().hex()),
         };
         let record = TaskRecord::begun(head.clone());
         let (value, deadline) = (record.encode(), Some(head.expires()));
@@ -299,7 +329,7 @@ impl TasksInner {
     pub(super) async fn get(&self, whose: &Whose, id: TaskId) -> Result<RawJson, Error> {
         Ok(match self.find(whose, id).await? {
             FoundTask::Live(live) => live.view(),
-            FoundTask::Kept(record) => record.write(&id),
+            FoundTask::Kept(record) | FoundTask::Elsewhere(_, record) => record.write(&id),
         })
     }
 
@@ -307,10 +337,28 @@ impl TasksInner {
     pub(super) async fn find(&self, whose: &Whose, id: TaskId) -> Result<FoundTask, Error> {
         let key = id.key(&whose.owner, &whose.route);
         // The table before the store: a task stays in the table until its end is in the store.
-        if let Some(live) = self.live.lock().get(&key).cloned() {
-            return Ok(FoundTask::Live(live));
+        let live = self.live.lock().get(&key).cloned();
+        if let Some(live) = live {
+            if let Some(roster) = self.roster.get() {
+                // Before that it is not known whether the node still has its name.
+                roster.confirmed().await?;
+            }
+            if self.is_of_this_node(&live) {
+                return Ok(FoundTask::Live(live));
+            }
+            // The node has lost the name under which it began the task, so another one may have ended it.
+            tracing::warn!(task = %label(key), tool = %live.head.tool, "a task of a name that this node has lost is no longer its own");
+            self.live.lock().remove(&key);
         }
         self.wake(whose, id, key).await
+    }
+
+    /// Whether a task that runs here was begun under the name that this node has now.
+    fn is_of_this_node(&self, live: &LiveTask) -> bool {
+        match (self.roster.get(), live.head.node()) {
+            (Some(roster), Some(node)) => roster.node() == node,
+            _ => true,
+        }
     }
 
     /// Writes the end of a task. Retries until the write succeeds, can never succeed, or the process stops.
@@ -458,6 +506,11 @@ pub(super) fn label(key: SessionKey) -> String {
 /// The error for a task that does not exist, or belongs to another caller.
 pub(super) fn not_found() -> Error {
     Error::new(Reason::TaskNotFound, "There is no such task")
+}
+
+/// The error for a task that another node has to be asked for.
+fn elsewhere(node: NodeId) -> Error {
+    Error::new(Reason::StoreUnavailable, "The task is at another node; try again").with("node", node.hex())
 }
 
 pub(super) fn unavailable(error: StoreError) -> Error {

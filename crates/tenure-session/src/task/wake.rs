@@ -7,10 +7,10 @@ use tenure_protocol::{Error, Reason, RpcError};
 
 use super::TaskId;
 use super::live::LiveTask;
-use super::record::{TaskEnd, TaskRecord};
+use super::record::{TaskEnd, TaskHead, TaskRecord};
 use super::tasks::{FoundTask, TasksInner, Whose, label, not_found, record_key, unavailable};
 use crate::id::SessionKey;
-use crate::port::store::{Expected, StoreError};
+use crate::port::store::{Expected, StoreError, Version};
 
 /// How often a record is read again while it is unclear whether its end was written.
 const TRIES: usize = 8;
@@ -31,10 +31,19 @@ impl TasksInner {
             if head.status.is_terminal() {
                 return Ok(FoundTask::Kept(Box::new(record)));
             }
+            if let Some(roster) = self.roster.get() {
+                roster.confirmed().await?;
+                if let Some(node) = head.node().filter(|node| *node != roster.node())
+                    && !roster.find_gone(node).await.map_err(unavailable)?
+                {
+                    return Ok(FoundTask::Elsewhere(node, Box::new(record)));
+                }
+            }
             if head.params.is_some()
                 && let Some(carry_on) = self.carry_on.get()
             {
-                let live = Arc::new(LiveTask::new(id, key, head.clone(), version, Weak::clone(&self.me)));
+                let Some((head, version)) = self.take_over(key, head, version).await? else { continue };
+                let live = Arc::new(LiveTask::new(id, key, head, version, Weak::clone(&self.me)));
                 // Several requests may find the task at the same time; only the first starts the call again.
                 let live = match self.live.lock().entry(key) {
                     Entry::Occupied(there) => return Ok(FoundTask::Live(Arc::clone(there.get()))),
@@ -62,5 +71,23 @@ impl TasksInner {
             }
         }
         Err(unavailable(StoreError::Unknown))
+    }
+
+    /// In a cluster: writes this node into the record of a task before its call is started again, so that no other node
+    /// starts it too. `None` if another writer came first, or may have.
+    async fn take_over(
+        &self,
+        key: SessionKey,
+        head: &TaskHead,
+        version: Version,
+    ) -> Result<Option<(TaskHead, Version)>, Error> {
+        let Some(roster) = self.roster.get() else { return Ok(Some((head.clone(), version))) };
+        let head = TaskHead { node: Some(roster.node().hex()), ..head.clone() };
+        let (value, deadline) = (TaskRecord::begun(head.clone()).encode(), Some(head.expires()));
+        match self.store.put(record_key(key), value, Expected::Version(version), deadline).await {
+            Ok(version) => Ok(Some((head, version))),
+            Err(StoreError::Conflict { .. } | StoreError::Unknown) => Ok(None),
+            Err(error) => Err(unavailable(error)),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Both runtimes, data that outlives connections, and tasks, over fake servers and with a clock that tests turn.
 
+mod cluster;
 mod exchange;
 mod quotas;
 mod runtime;

@@ -1,4 +1,4 @@
-//! Calls of a day: what is counted, what the store keeps of it, and what a clock that is set does to it.
+//! Calls of a day and of a month: what is counted, what the store keeps of it, and what a clock that is set does to it.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_session::Principal;
 use tenure_session::port::clock::Clock;
 use tenure_session::port::store::Space;
-use tenure_session::rate::Quotas;
+use tenure_session::rate::{Period, QuotaLimits, Quotas};
 use tenure_store::memory::Memory;
 use tenure_testkit::clock::TurnableClock;
 use tenure_testkit::faulty::Faulty;
@@ -28,14 +28,23 @@ impl World {
         }
     }
 
-    /// The quotas of a process.
+    /// The quotas of a process, with so many calls a day.
     fn process(&self, limit: u64) -> Quotas {
-        Quotas::new(limit, Arc::clone(&self.store) as _, Arc::clone(&self.clock) as _)
+        self.process_with(QuotaLimits { day: Some(limit), month: None })
+    }
+
+    fn process_with(&self, limits: QuotaLimits) -> Quotas {
+        Quotas::new(limits, Arc::clone(&self.store) as _, Arc::clone(&self.clock) as _)
     }
 
     async fn records(&self) -> usize {
         self.store.inner().list(Space::Quota, None, 100).await.unwrap().len()
     }
+}
+
+/// What a principal has used of its quotas, those of a day first.
+async fn used(quotas: &Quotas, principal: &Principal) -> Vec<u64> {
+    quotas.usage(principal).await.iter().map(|quota| quota.used).collect()
 }
 
 /// How many of so many calls are allowed.
@@ -58,7 +67,7 @@ async fn each_principal_has_its_calls_of_the_day_and_is_told_when_the_next_day_b
     let now = world.clock.now();
     let wait = refused.retry_after().unwrap();
     assert_eq!(now.after(wait).0 % (24 * 3600 * 1000), 0, "midnight");
-    assert_eq!((quotas.usage(&ann).await.used, quotas.usage(&bob).await.used), (10, 3));
+    assert_eq!((used(&quotas, &ann).await, used(&quotas, &bob).await), (vec![10], vec![3]));
     tokio::time::advance(wait).await;
     assert_eq!(calls(&quotas, &ann, 20).await, 10, "a new day");
 }
@@ -74,7 +83,7 @@ async fn a_process_goes_on_with_what_the_last_one_has_flushed() {
     // It is killed: what was counted since the last flush is lost, and no more.
     drop(first);
     let next = world.process(10);
-    assert_eq!(next.usage(&ann).await.used, 6);
+    assert_eq!(used(&next, &ann).await, [6]);
     assert_eq!(calls(&next, &ann, 20).await, 4);
 }
 
@@ -88,7 +97,7 @@ async fn two_processes_with_one_store_add_up() {
     other.flush().await.unwrap();
     assert_eq!(calls(&one, &ann, 5).await, 5);
     one.flush().await.unwrap();
-    assert_eq!(world.process(100).usage(&ann).await.used, 35);
+    assert_eq!(used(&world.process(100), &ann).await, [35]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +111,7 @@ async fn calls_go_on_and_are_counted_while_the_store_is_broken() {
     assert_eq!(calls(&quotas, &ann, 2).await, 2);
     world.store.set_broken(false);
     quotas.flush().await.unwrap();
-    assert_eq!(world.process(10).usage(&ann).await.used, 6);
+    assert_eq!(used(&world.process(10), &ann).await, [6]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,5 +139,61 @@ async fn records_of_past_days_are_removed() {
     assert_eq!(world.records().await, 50);
     world.clock.set_ahead(3 * DAY);
     quotas.flush().await.unwrap();
+    assert_eq!(world.records().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_month_are_counted_beside_those_of_a_day_and_the_longer_wait_is_told() {
+    let world = World::new();
+    let ann = Principal::named("ann");
+    let limits = QuotaLimits { day: Some(10), month: Some(25) };
+    let quotas = world.process_with(limits);
+    let begin_of_a_month = wait_for_a_month(&world, &quotas, &ann).await;
+    assert_eq!(calls(&quotas, &ann, 20).await, 10);
+    // What the day refuses does not count for the month.
+    assert_eq!(used(&quotas, &ann).await, [10, 10]);
+    quotas.flush().await.unwrap();
+    for (day, allowed, month) in [(1, 10, 20), (2, 5, 25), (3, 0, 25)] {
+        world.clock.set_ahead(DAY);
+        // Each day another process: both counts are in the store.
+        let quotas = world.process_with(limits);
+        assert_eq!(calls(&quotas, &ann, 20).await, allowed, "day {day}");
+        assert_eq!(used(&quotas, &ann).await[1], month, "day {day}");
+        quotas.flush().await.unwrap();
+    }
+    let quotas = world.process_with(limits);
+    let refused = quotas.count(&ann).await.unwrap_err();
+    let end = world.clock.now().after(refused.retry_after().unwrap());
+    let days = (end.0 - begin_of_a_month) / (24 * 3600 * 1000);
+    assert!((28..=31).contains(&days), "until the month ends: {days}");
+    let kept = quotas.usage(&ann).await[1];
+    assert_eq!((kept.period, kept.limit, kept.reset), (Period::Month, 25, end));
+    world.clock.set_ahead(refused.retry_after().unwrap());
+    assert_eq!(calls(&quotas, &ann, 20).await, 10, "a new month");
+    assert_eq!(used(&quotas, &ann).await, [10, 10]);
+}
+
+/// Turns the clock to the begin of the next month, and returns it.
+async fn wait_for_a_month(world: &World, quotas: &Quotas, principal: &Principal) -> u64 {
+    let end = quotas.usage(principal).await[1].reset;
+    world.clock.set_ahead(end.since(world.clock.now()));
+    end.0
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_add_up_the_calls_of_a_month_and_its_records_go_when_it_is_over() {
+    let world = World::new();
+    let ann = Principal::named("ann");
+    let limits = QuotaLimits { day: None, month: Some(100) };
+    let (one, other) = (world.process_with(limits), world.process_with(limits));
+    assert_eq!((calls(&one, &ann, 10).await, calls(&other, &ann, 20).await), (10, 20));
+    one.flush().await.unwrap();
+    other.flush().await.unwrap();
+    assert_eq!(used(&world.process_with(limits), &ann).await, [30]);
+    world.clock.set_back(DAY);
+    assert_eq!(used(&world.process_with(limits), &ann).await, [30], "a clock that is set back");
+    world.clock.set_ahead(33 * DAY);
+    assert_eq!(used(&world.process_with(limits), &ann).await, [0]);
+    one.flush().await.unwrap();
     assert_eq!(world.records().await, 0);
 }

@@ -248,7 +248,12 @@ impl Store for Disk {
             Sync::Os => StoreDurability::Machine,
             Sync::Disk => StoreDurability::Disk,
         };
-        StoreCapabilities { durability, max_batch: 1024, max_value_bytes: 64 << 20 }
+        StoreCapabilities {
+            durability,
+            max_batch: 1024,
+            max_batch_bytes: usize::MAX,
+            max_value_bytes: 64 << 20,
+        }
     }
 
     fn trouble(&self) -> Option<Trouble> {

@@ -18,9 +18,9 @@ const ENTRY_BYTES: u64 = 160;
 const LIKELY: usize = 1 << 12;
 
 #[derive(Clone)]
-pub(super) struct Weight;
+pub(super) struct RecordWeight;
 
-impl Weighter<RecordKey, Record> for Weight {
+impl Weighter<RecordKey, Record> for RecordWeight {
     fn weight(&self, _: &RecordKey, record: &Record) -> u64 {
         ENTRY_BYTES + record.value.len() as u64
     }
@@ -30,13 +30,13 @@ type Hasher = foldhash::fast::RandomState;
 
 /// The placeholder that a reader holds while it fetches a record.
 pub(super) type CachePlaceholder<'a> =
-    PlaceholderGuard<'a, RecordKey, Record, Weight, Hasher, DefaultLifecycle<RecordKey, Record>>;
+    PlaceholderGuard<'a, RecordKey, Record, RecordWeight, Hasher, DefaultLifecycle<RecordKey, Record>>;
 
-pub(super) struct Recent(Cache<RecordKey, Record, Weight, Hasher>);
+pub(super) struct Recent(Cache<RecordKey, Record, RecordWeight, Hasher>);
 
 impl Recent {
     pub(super) fn new() -> Self {
-        let (weight, hasher) = (Weight, Hasher::default());
+        let (weight, hasher) = (RecordWeight, Hasher::default());
         Self(Cache::with(LIKELY, MAX_BYTES, weight, hasher, DefaultLifecycle::default()))
     }
 

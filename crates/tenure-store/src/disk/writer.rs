@@ -382,12 +382,14 @@ impl StoreWriter {
         expected: Option<Epoch>,
         cost: u64,
     ) -> Result<Epoch, StoreError> {
-        let current = self.owner(session)?.map(|(_, epoch)| epoch);
+        let last = self.owner(session)?;
+        let current = last.and_then(|(owner, epoch)| owner.map(|_| epoch));
         if current != expected {
             return Err(StoreError::Fenced);
         }
-        // Waking a session needs no more room than it has, and must work on a full disk too.
-        let growth = if current.is_some() { Growth::Stays } else { Growth::Grows };
+        // Waking a session needs no more room than it has, and must work on a full disk too. A released session still
+        // has its place here.
+        let growth = if last.is_some() { Growth::Stays } else { Growth::Grows };
         self.admit(cost, growth)?;
         self.bytes += cost;
         let epoch = Epoch(self.next());

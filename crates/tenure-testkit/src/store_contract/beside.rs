@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
-use tenure_session::id::{Position, StreamId};
+use tenure_session::id::{NodeId, Position, StreamId};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{
-    EntryPlace, Expected, Keep, NewEvent, ReadLimit, RecordKey, Space, StreamEvents, Version,
+    EntryPlace, Expected, Keep, NewEvent, ReadLimit, RecordKey, Space, StoreError, StreamEvents, Version,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -159,4 +160,44 @@ pub(super) async fn clause_20_a_read_beside_the_last_trim_of_a_stream_tells_of_i
         tokio::task::yield_now().await;
     }
     writer.await.expect("writes");
+}
+
+/// Begins an operation and leaves before it is answered.
+fn leave<T>(operation: impl Future<Output = T>) {
+    let mut operation = std::pin::pin!(operation);
+    // An engine that answers at once has done it; that is one of the two outcomes.
+    let polled = operation.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    drop(polled);
+}
+
+pub(super) async fn clause_22_a_put_settles_an_earlier_one_without_an_answer(store: SharedStore) {
+    for _ in 0..50 {
+        let key = RecordKey::session(key());
+        let first = store.put(key, bytes("a"), Expected::Absent, None).await.expect("creates");
+        leave(store.put(key, bytes("left"), Expected::Version(first), None));
+        let second = match store.put(key, bytes("b"), Expected::Version(first), None).await {
+            Ok(version) => version,
+            Err(StoreError::Conflict { current: Some(left) }) => {
+                store.put(key, bytes("b"), Expected::Version(left), None).await.expect("replaces it")
+            }
+            other => panic!("{other:?}"),
+        };
+        // Gives the engine time for the one that was left, if it still had it.
+        store.list(Space::Session, None, 1).await.expect("lists");
+        let kept = store.get(key).await.expect("gets").expect("is there");
+        assert_eq!((kept.version, kept.value), (second, bytes("b")));
+    }
+}
+
+pub(super) async fn clause_22_a_claim_settles_an_earlier_append_without_an_answer(store: SharedStore) {
+    for _ in 0..50 {
+        let (session, epoch) = owned(&store).await;
+        leave(store.append(session, epoch, vec![event(0, "left")]));
+        let epoch = store.claim(session, NodeId::random(), Some(epoch)).await.expect("claims again");
+        let settled = super::bodies(&store, session, 0, Position::START).await;
+        assert!(settled.is_empty() || settled == ["left"], "{settled:?}");
+        store.append(session, epoch, vec![event(0, "next")]).await.expect("appends");
+        let all = super::bodies(&store, session, 0, Position::START).await;
+        assert_eq!(all, [settled, vec!["next".to_owned()]].concat(), "nothing came in between");
+    }
 }

@@ -44,6 +44,11 @@ impl Ask {
         Self { path: path.to_owned(), ..self }
     }
 
+    /// The same with another method.
+    pub fn with_method(self, method: &str) -> Self {
+        Self { method: method.to_owned(), ..self }
+    }
+
     /// Sets a header. One of that name is replaced in its place.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match self.headers.iter_mut().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
@@ -79,7 +84,7 @@ impl Ask {
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
-        if self.method == "POST" {
+        if self.method == "POST" || !self.body.is_empty() {
             text.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
         text.push_str("\r\n");

@@ -29,7 +29,13 @@ struct Scene {
 }
 
 fn start(store: Arc<dyn Store>, clock: Arc<HandClock>) -> Sessions {
-    Sessions::start(SessionParts { store, backend: FakeBackend::new().0, clock, limits: Limits::default() })
+    Sessions::start(SessionParts {
+        store,
+        backend: FakeBackend::new().0,
+        clock,
+        limits: Limits::default(),
+        roster: None,
+    })
 }
 
 impl Scene {

@@ -111,6 +111,7 @@ fn start(late: &Arc<Late>, clock: &Arc<HandClock>, servers: Servers) -> Sessions
         backend: Arc::new(servers),
         clock: clock.clone(),
         limits: Limits::default(),
+        roster: None,
     })
 }
 

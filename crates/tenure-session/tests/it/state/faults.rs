@@ -60,14 +60,14 @@ async fn a_write_whose_answer_is_lost_is_done_once(engine: Engine) {
         let found = world.states.find(&ann(), state.id()).await.unwrap();
         assert_eq!(found.expiry(), Some(world.now().after(30 * MINUTE)), "{put:?}");
     }
-    // One that was made is there; one that was not leaves nothing.
-    world.store.lose_answer_of_next_put(Last::Done);
-    let made = world.states.create(&ann(), holding("1")).await.unwrap();
-    assert_eq!(number(&world.states.find(&ann(), made.id()).await.unwrap()), 1);
-    world.store.lose_answer_of_next_put(Last::Undone);
-    unavailable(world.states.create(&ann(), holding("1")).await);
-    assert_eq!(world.states.count(), 2);
-    assert_eq!(world.states.list_all(None, 10).await.unwrap().states.len(), 2);
+    // One that was made is there; one that was not is made by the repeated write.
+    for put in BOTH {
+        world.store.lose_answer_of_next_put(put);
+        let made = world.states.create(&ann(), holding("1")).await.unwrap();
+        assert_eq!(number(&world.states.find(&ann(), made.id()).await.unwrap()), 1, "{put:?}");
+    }
+    assert_eq!(world.states.count(), 3);
+    assert_eq!(world.states.list_all(None, 10).await.unwrap().states.len(), 3);
 }
 
 /// Another process changes the state between a write and the moment its writer looks for it.
@@ -170,8 +170,8 @@ async fn whoever_cannot_learn_what_became_of_a_write_is_told_so(engine: Engine) 
     let world = World::new(engine);
     let state = world.make(&ann(), "0").await;
     world.store.lose_answer_of_next_put(Last::Done);
-    // The write is the first call, the look for it the second.
-    world.store.fail_nth(1);
+    // The write is the first call, its repetition the second, the look for it the third.
+    world.store.fail_nth(2);
     let outcome = increment(&state).await;
     assert!(matches!(outcome, Err(Fault::Store(StoreError::Unknown))), "{outcome:?}");
     unavailable(outcome);
@@ -272,8 +272,9 @@ async fn a_state_whose_making_has_an_unknown_outcome_is_taken_back(engine: Engin
     let world = World::new(engine);
     for put in BOTH {
         world.store.lose_answer_of_next_put(put);
-        // The write is the first call, the look for it the second.
-        world.store.fail_nth(1);
+        // A write that is done is the first call, its repetition the next, and the look for it the last. A repetition of
+        // one that was not done would make the state, so that one fails.
+        world.store.fail_nth(if put == Last::Done { 2 } else { 0 });
         unavailable(world.states.create(&ann(), holding("1")).await);
         while world.states.count() > 0 {
             tokio::time::sleep(SECOND).await;

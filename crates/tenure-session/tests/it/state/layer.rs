@@ -64,8 +64,13 @@ fn world(policy: Policy, kinds: Vec<KindOfState>, null: bool) -> World {
     let (fake, script) = FakeBackend::new();
     let inner: Arc<dyn Backend> = if null { Arc::new(Nothing(fake)) } else { fake };
     let backend = Arc::new(DataLayer::new(inner, states.clone(), policy, kinds));
-    let parts =
-        SessionParts { store, backend, clock: Arc::new(TurnableClock::start()), limits: Limits::default() };
+    let parts = SessionParts {
+        store,
+        backend,
+        clock: Arc::new(TurnableClock::start()),
+        limits: Limits::default(),
+        roster: None,
+    };
     World { sessions: Sessions::start(parts), states, clock, script }
 }
 

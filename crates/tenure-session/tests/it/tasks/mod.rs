@@ -13,6 +13,7 @@ mod ending;
 mod faults;
 mod leaving;
 mod limits;
+mod nodes;
 mod listens;
 mod questions;
 mod restarts;

@@ -96,6 +96,12 @@ impl World {
         Self { exchanges, tasks, server, store, clock, limits, engine }
     }
 
+    /// Another process on the same engine, while this one lives. Only an engine in memory can be shared.
+    pub(crate) fn beside(&self) -> Self {
+        let Engine::Memory(store) = &self.engine else { panic!("an engine that two processes can open") };
+        Self::at(Engine::Memory(Arc::clone(store)), Arc::clone(&self.clock), self.limits.clone())
+    }
+
     /// Another process on the same engine, after this one was killed: nothing of it is told that it ends.
     pub(crate) async fn killed(self) -> Self {
         let Self { exchanges, tasks, server, store, clock, limits, engine } = self;

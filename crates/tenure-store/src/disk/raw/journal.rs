@@ -45,7 +45,7 @@ impl JournalItem<'_> {
 }
 
 /// The items of one commit.
-pub(in crate::disk) struct Batch<'a> {
+pub(in crate::disk) struct JournalBatch<'a> {
     /// Its offset in the file.
     pub(in crate::disk) at: usize,
     pub(in crate::disk) seqno: u64,
@@ -56,7 +56,7 @@ pub(in crate::disk) struct Batch<'a> {
 
 /// A stretch of a journal.
 pub(in crate::disk) enum Part<'a> {
-    Good(Batch<'a>),
+    Good(JournalBatch<'a>),
     /// Bytes that are not a good batch.
     Bad {
         /// Their offset in the file.
@@ -130,7 +130,7 @@ pub(in crate::disk) fn parts(bytes: &[u8]) -> Vec<Part<'_>> {
 /// Sequence numbers grow in a journal. A number that is out of order was damaged and is replaced by one between its
 /// neighbours.
 fn mend(parts: &mut [Part<'_>]) {
-    let mut batches: Vec<&mut Batch<'_>> = parts
+    let mut batches: Vec<&mut JournalBatch<'_>> = parts
         .iter_mut()
         .filter_map(|part| match part {
             Part::Good(batch) => Some(batch),
@@ -175,7 +175,7 @@ struct BrokenBatch<'a> {
 }
 
 /// Reads the batch at an offset. The error holds what can be read of a damaged one.
-fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), BrokenBatch<'_>> {
+fn batch(bytes: &[u8], at: usize) -> Result<(JournalBatch<'_>, usize), BrokenBatch<'_>> {
     let mut reader = JournalReader { bytes, at };
     let mut items = Vec::new();
     let cut = |items| BrokenBatch { items, end: None, has_all: false };
@@ -199,7 +199,7 @@ fn batch(bytes: &[u8], at: usize) -> Result<(Batch<'_>, usize), BrokenBatch<'_>>
                     return Err(BrokenBatch { items, end: Some(reader.at), has_all: entries == count });
                 }
                 let is_flawed = trailer != TRAILER || entries != count;
-                return Ok((Batch { at, seqno, items, is_flawed }, reader.at));
+                return Ok((JournalBatch { at, seqno, items, is_flawed }, reader.at));
             }
             _ => return Err(cut(items)),
         }

@@ -207,7 +207,7 @@ impl Files {
     }
 
     /// Advances the end of the journals to a batch that our writer numbered.
-    fn go_on(&mut self, batch: &journal::Batch<'_>, number: u64, meta: u64) {
+    fn go_on(&mut self, batch: &journal::JournalBatch<'_>, number: u64, meta: u64) {
         let follows = !self.is_behind_damage && self.last_batch.map(|last| last + 1) == Some(number);
         // The sequence number of a flawed batch is a guess.
         self.complete_from = match self.complete_from.filter(|_| follows) {
@@ -222,7 +222,7 @@ impl Files {
         self.last_given = counter(&batch.items, meta, layout::META_SEQUENCE).unwrap_or(self.last_given);
     }
 
-    fn keep(&mut self, batch: journal::Batch<'_>) -> io::Result<()> {
+    fn keep(&mut self, batch: journal::JournalBatch<'_>) -> io::Result<()> {
         for item in batch.items {
             let value = item.value().map_err(io::Error::other)?.map(|value| Slice::from(value.as_ref()));
             let recent = self.recent.entry(item.keyspace).or_default();

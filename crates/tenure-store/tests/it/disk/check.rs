@@ -113,7 +113,7 @@ async fn busy() -> Sample {
 /// A copy of the files of an open store: what a kill would leave at this moment.
 fn killed(folder: &Path) -> Sample {
     let copy = TempDir::new().unwrap();
-    super::tools::copy(folder, copy.path());
+    super::tools::copy_at_one_moment(folder, copy.path());
     Sample::of(copy)
 }
 

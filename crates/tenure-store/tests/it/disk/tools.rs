@@ -75,3 +75,31 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         std::fs::copy(file, to).unwrap();
     }
 }
+
+/// Copies all files below a folder that a store has open, as they are at one moment. The store replaces files while it
+/// works, so what was read counts only if the next look finds the same.
+pub(crate) fn copy_at_one_moment(from: &Path, to: &Path) {
+    let mut before = read_all(from);
+    for _ in 0..1000 {
+        let now = read_all(from);
+        if let Some(files) = now.as_ref().filter(|_| now == before) {
+            for (file, bytes) in files {
+                let to = to.join(file.strip_prefix(from).unwrap());
+                std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+                std::fs::write(to, bytes).unwrap();
+            }
+            return;
+        }
+        before = now;
+    }
+    panic!("{} never stays the same", from.display());
+}
+
+/// All files below a folder; `None` if one was removed meanwhile.
+fn read_all(folder: &Path) -> Option<Vec<(PathBuf, Vec<u8>)>> {
+    let files = files(folder, |_| true).into_iter();
+    let mut read =
+        files.map(|file| Some((file.clone(), std::fs::read(file).ok()?))).collect::<Option<Vec<_>>>()?;
+    read.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Some(read)
+}
