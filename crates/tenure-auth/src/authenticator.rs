@@ -1,7 +1,7 @@
 //! Puts the ways of proving an identity together.
 //!
-//! The usual request has a verdict already: one hash and one look-up. Otherwise its credentials are verified by what they
-//! look like: `tnr_…` is a static key, three parts with dots are a signed token of the issuer that it names, anything
+//! The usual request has a verdict already: that of the request before on its connection, which costs a comparison, or one
+//! that is found by a hash and a look-up. Otherwise its credentials are verified by what they look like: `tnr_…` is a static key, three parts with dots are a signed token of the issuer that it names, anything
 //! else is an opaque token, about which the issuers are asked that can be asked.
 
 use std::sync::Arc;
@@ -19,13 +19,15 @@ use crate::introspection::Introspection;
 use crate::issuer::{Issuer, IssuerSettings, IssuerStatus, KeySource};
 use crate::jws::Compact;
 use crate::keys::{self, ApiKeyFile, ApiKeyFileError, FileStamp, KeyInfo, Keys};
+use crate::last_shown::LastShown;
+use crate::observer::{CredentialEvent, CredentialObserver, CredentialObserverPlace};
 use crate::outgoing::SubjectTokens;
 use crate::presented::{Credentials, Presented};
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::resource::ProtectedResource;
 use crate::revoked::Revoked;
 use crate::time::UnixSeconds;
-use crate::verdicts::{Good, INTROSPECTED_FOR, Outcome, Verdicts};
+use crate::verdicts::{Good, INTROSPECTED_FOR, Outcome, Verdict, Verdicts};
 
 /// How often the last uses of keys are written, at most.
 const NOTE_USES_EVERY: Duration = Duration::from_secs(60);
@@ -85,6 +87,7 @@ struct State {
     certificates: bool,
     dpop: bool,
     subjects: Option<SubjectTokens>,
+    observer: CredentialObserverPlace,
     proofs: Proofs,
     introspection: Introspection,
     revoked: Revoked,
@@ -116,6 +119,7 @@ impl Authenticator {
             certificates: settings.certificates,
             dpop: settings.dpop,
             subjects: settings.subjects,
+            observer: CredentialObserverPlace::default(),
             proofs: Proofs::default(),
             introspection: Introspection::default(),
             revoked: Revoked::default(),
@@ -144,25 +148,44 @@ impl Authenticator {
     ) -> Result<Arc<Identity>, AuthRefusal> {
         let Some(credentials) = presented.credentials else { return self.by_certificate(presented, now) };
         let (Credentials::Bearer(token) | Credentials::Dpop { token, .. }) = credentials;
-        let key = Verdicts::key(resource, token);
-        let generation = self.0.generation.number();
-        let outcome = match self.0.verdicts.get(&key, generation, now) {
-            Some(outcome) => outcome,
-            None => {
-                let outcome = self.judge(token, resource, now).await;
-                self.0.verdicts.keep(key, &outcome, generation, now);
-                outcome
-            }
-        };
-        let good = outcome?;
+        let verdict = self.verdict(token, presented.last, resource, now).await;
+        let good = verdict.outcome.as_ref().map_err(AuthRefusal::clone)?;
         if let Some(key) = &good.key {
             key.used(now);
         }
-        self.check_binding(&good, credentials, presented, resource, now)?;
+        self.check_binding(good, credentials, presented, resource, now)?;
         if let Some(subjects) = &self.0.subjects {
             subjects.lend(&good.identity, token);
         }
-        Ok(good.identity)
+        Ok(Arc::clone(&good.identity))
+    }
+
+    /// The verdict about a token or key: of this connection, of those that were seen lately, or a new one.
+    async fn verdict(
+        &self,
+        token: &str,
+        last: Option<&LastShown>,
+        resource: &ProtectedResource,
+        now: UnixSeconds,
+    ) -> Arc<Verdict> {
+        // Read before the verdict is looked for: what is taken back meanwhile is noticed with the next request.
+        let generation = self.0.generation.number();
+        let shown = last.and_then(|last| last.verdict(&self.0.generation, resource, token));
+        if let Some(verdict) = shown.filter(|verdict| verdict.counts(generation, now)) {
+            return verdict;
+        }
+        let key = Verdicts::key(resource, token);
+        let verdict = match self.0.verdicts.get(&key, generation, now) {
+            Some(verdict) => verdict,
+            None => {
+                let outcome = self.judge(token, resource, now).await;
+                self.0.verdicts.keep(key, outcome, generation, now)
+            }
+        };
+        if let Some(last) = last {
+            last.saw(&self.0.generation, resource, token, &verdict);
+        }
+        verdict
     }
 
     /// A request without other credentials may be let in by its certificate.
@@ -285,6 +308,14 @@ impl Authenticator {
         }
     }
 
+    /// Tells this observer what happens to credentials from now on. A second one is dropped.
+    pub fn observed_by(&self, observer: Arc<dyn CredentialObserver>) {
+        if let Some(subjects) = &self.0.subjects {
+            subjects.observer().set(Arc::clone(&observer));
+        }
+        self.0.observer.set(observer);
+    }
+
     /// Refuses what was issued to this principal until now. Returns when verdicts about it are gone.
     pub fn revoke(&self, principal: &str, until: UnixSeconds) {
         self.0.revoked.add(principal, until);
@@ -350,10 +381,18 @@ impl Authenticator {
         let mut stamp = self.0.keys_read.lock();
         let found = file.stamp();
         let infos = file.list()?;
-        let new = Keys::new(infos, &self.0.keys.read());
-        *self.0.keys.write() = Arc::new(new);
+        let before = Arc::clone(&self.0.keys.read());
+        let new = Arc::new(Keys::new(infos, &before));
+        *self.0.keys.write() = Arc::clone(&new);
         *stamp = found;
+        drop(stamp);
         self.forget_verdicts();
+        for name in new.names_without(&before) {
+            self.0.observer.tell(CredentialEvent::KeyAdded { name });
+        }
+        for name in before.names_without(&new) {
+            self.0.observer.tell(CredentialEvent::KeyRemoved { name });
+        }
         Ok(())
     }
 

@@ -74,6 +74,12 @@ impl Keys {
         self.0.contains_key(hash)
     }
 
+    /// The names of the keys that others lack.
+    pub(crate) fn names_without<'a>(&'a self, others: &'a Self) -> impl Iterator<Item = &'a str> {
+        let lacked = self.0.iter().filter(|(hash, _)| !others.has(hash));
+        lacked.map(|(_, key)| key.info.name.as_str())
+    }
+
     /// The last time that any of them was used.
     pub(crate) fn newest_use(&self) -> UnixSeconds {
         let uses = self.0.values().map(|key| key.last_used.load(Ordering::Relaxed));

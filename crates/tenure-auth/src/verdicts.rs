@@ -48,11 +48,18 @@ impl Good {
     }
 }
 
-#[derive(Clone)]
-struct Verdict {
-    outcome: Outcome,
-    until: UnixSeconds,
-    generation: u64,
+/// An outcome, and how long it counts.
+pub(crate) struct Verdict {
+    pub(crate) outcome: Outcome,
+    pub(crate) until: UnixSeconds,
+    pub(crate) generation: u64,
+}
+
+impl Verdict {
+    /// Whether it still counts. Another generation means that keys or revocations changed since.
+    pub(crate) fn counts(&self, generation: u64, now: UnixSeconds) -> bool {
+        now < self.until && self.generation == generation
+    }
 }
 
 pub(crate) struct Verdicts(Cache<VerdictKey, Arc<Verdict>>);
@@ -75,21 +82,29 @@ impl Verdicts {
         key
     }
 
-    /// The verdict, if it still counts. Another generation means that keys or revocations changed since.
-    pub(crate) fn get(&self, key: &VerdictKey, generation: u64, now: UnixSeconds) -> Option<Outcome> {
-        let verdict = self.0.get(key)?;
-        let counts = now < verdict.until && verdict.generation == generation;
-        counts.then(|| verdict.outcome.clone())
+    /// The verdict, if it still counts.
+    pub(crate) fn get(&self, key: &VerdictKey, generation: u64, now: UnixSeconds) -> Option<Arc<Verdict>> {
+        self.0.get(key).filter(|verdict| verdict.counts(generation, now))
     }
 
-    /// Keeps a verdict. A token counts no longer than it lives, and a refusal for want of an issuer is not kept.
-    pub(crate) fn keep(&self, key: VerdictKey, outcome: &Outcome, generation: u64, now: UnixSeconds) {
-        let until = match outcome {
+    /// Makes a verdict, and keeps it. A token counts no longer than it lives, and a refusal for want of an issuer is not kept.
+    pub(crate) fn keep(
+        &self,
+        key: VerdictKey,
+        outcome: Outcome,
+        generation: u64,
+        now: UnixSeconds,
+    ) -> Arc<Verdict> {
+        let until = match &outcome {
             Ok(good) => now.plus(good.counts_for).min(good.identity.expires()),
-            Err(AuthRefusal::Unavailable { .. }) => return,
+            Err(AuthRefusal::Unavailable { .. }) => now,
             Err(_) => now.plus(BAD_FOR),
         };
-        self.0.insert(key, Arc::new(Verdict { outcome: outcome.clone(), until, generation }));
+        let verdict = Arc::new(Verdict { outcome, until, generation });
+        if now < until {
+            self.0.insert(key, Arc::clone(&verdict));
+        }
+        verdict
     }
 }
 

@@ -181,9 +181,9 @@ fn short(name: &str) -> String {
 mod tests {
     use super::*;
 
-    struct Named;
+    struct OneTool;
 
-    impl ToolRules for Named {
+    impl ToolRules for OneTool {
         fn missing(&self, scopes: &Scopes, _: &Route, tool: &str) -> Option<Vec<String>> {
             let needed = tool.split_once('_').map_or("", |(scope, _)| scope);
             let has = needed.is_empty() || scopes.iter().any(|scope| **scope == *needed);
@@ -197,7 +197,7 @@ mod tests {
 
     fn caller(names: &[&str]) -> RestrictedCaller {
         let scopes = names.iter().map(|name| Box::from(*name)).collect();
-        RestrictedCaller { rules: Arc::new(Named), scopes, route: Route::MAIN }
+        RestrictedCaller { rules: Arc::new(OneTool), scopes, route: Route::MAIN }
     }
 
     #[test]

@@ -6,11 +6,13 @@
 //! principal that grants more is another caller's.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use crate::identity::{CredentialKind, Identity};
+use crate::observer::CredentialObserverPlace;
 use crate::scope::ScopeSet;
 use crate::time::UnixSeconds;
 
@@ -30,7 +32,20 @@ pub struct CallerName {
 
 /// Tokens of callers. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub struct SubjectTokens(Arc<Cache<CallerName, Arc<Subject>>>);
+pub struct SubjectTokens(Arc<Lent>);
+
+struct Lent {
+    tokens: Cache<CallerName, Arc<Subject>>,
+    /// What was made of these tokens: one for each server behind.
+    exchanged: Mutex<Vec<Weak<dyn OfSubjects>>>,
+    observer: CredentialObserverPlace,
+}
+
+/// What is made of tokens of callers, and goes with them.
+pub(super) trait OfSubjects: Send + Sync {
+    /// Takes back what was made of the tokens of a principal.
+    fn forget(&self, principal: &str);
+}
 
 /// The token of a caller.
 pub(crate) struct Subject {
@@ -41,7 +56,8 @@ pub(crate) struct Subject {
 
 impl Default for SubjectTokens {
     fn default() -> Self {
-        Self(Arc::new(Cache::new(CAPACITY)))
+        let (exchanged, observer) = (Mutex::default(), CredentialObserverPlace::default());
+        Self(Arc::new(Lent { tokens: Cache::new(CAPACITY), exchanged, observer }))
     }
 }
 
@@ -59,10 +75,10 @@ impl SubjectTokens {
         let newest = CallerName { scopes: None, ..name.clone() };
         for name in [name, newest] {
             // Nearly every request has the same token as the one before.
-            if self.0.get(&name).is_none_or(|known| *known.token != *token) {
+            if self.0.tokens.get(&name).is_none_or(|known| *known.token != *token) {
                 let (token, scopes) = (token.into(), identity.scopes().clone());
                 let subject = Subject { token, expires: identity.expires(), scopes };
-                self.0.insert(name, Arc::new(subject));
+                self.0.tokens.insert(name, Arc::new(subject));
             }
         }
     }
@@ -79,24 +95,41 @@ impl SubjectTokens {
 
     /// The token of a caller, if there is one that has not expired.
     pub(crate) fn of(&self, caller: &CallerName, now: UnixSeconds) -> Option<Arc<Subject>> {
-        let subject = self.0.get(caller)?;
+        let subject = self.0.tokens.get(caller)?;
         if subject.expires <= now {
-            self.0.remove(caller);
+            self.0.tokens.remove(caller);
             return None;
         }
         Some(subject)
     }
 
-    /// Takes back all tokens of a principal.
+    /// Takes back all tokens of a principal, and what was got with them.
     pub fn forget(&self, principal: &str) {
-        self.0.retain(|name, _| *name.principal != *principal);
+        // First the tokens, or others could be got with them in between.
+        self.0.tokens.retain(|name, _| *name.principal != *principal);
+        let exchanged: Vec<_> = self.0.exchanged.lock().iter().filter_map(Weak::upgrade).collect();
+        for of_subjects in exchanged {
+            of_subjects.forget(principal);
+        }
+    }
+
+    /// Hears of tokens that are exchanged.
+    pub(crate) fn observer(&self) -> &CredentialObserverPlace {
+        &self.0.observer
+    }
+
+    /// What is made of these tokens is told when they are taken back, as long as it is there.
+    pub(super) fn tell(&self, of_subjects: Weak<dyn OfSubjects>) {
+        let mut exchanged = self.0.exchanged.lock();
+        exchanged.retain(|known| known.strong_count() > 0);
+        exchanged.push(of_subjects);
     }
 }
 
 /// It would show tokens.
 impl fmt::Debug for SubjectTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubjectTokens").field("lent", &self.0.len()).finish()
+        f.debug_struct("SubjectTokens").field("lent", &self.0.tokens.len()).finish()
     }
 }
 

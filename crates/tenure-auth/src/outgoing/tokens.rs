@@ -1,10 +1,11 @@
 //! The tokens for one server behind: got once for all who wait, renewed before they expire, and again if the server refuses one.
 //!
 //! A request waits only if there is no token, or an expired one. Four fifths into its life a token is renewed in the background.
-//! After a failure no request is sent for ten seconds. All this is kept for each caller, if tokens are of callers.
+//! After a failure no request is sent for ten seconds. All this is kept for each caller, if tokens are of callers. The newest token
+//! of each caller is kept longer than the caller's own, for messages that ask for nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,10 +14,11 @@ use reqwest::{ClientBuilder, Url};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::oauth_client::OAuthClient;
-use super::subjects::CallerName;
+use super::subjects::{CallerName, OfSubjects};
 use super::token_request::{OutgoingGrant, OutgoingRefusal, OutgoingToken, Wanted};
 use super::token_server::{KnownTokenServer, TokenServer};
 use crate::fetch::{Fetcher, Reach, TIMEOUT};
+use crate::observer::CredentialEvent;
 use crate::time::UnixSeconds;
 
 /// How many callers have a token for one server at once.
@@ -88,6 +90,8 @@ struct Inner {
     /// The one slot of a token for all callers.
     own: Arc<Slot>,
     slots: Cache<CallerName, Arc<Slot>>,
+    /// The newest token of each principal and client, with its own end.
+    last: Cache<CallerName, (OutgoingToken, UnixSeconds)>,
     numbers: AtomicU64,
 }
 
@@ -111,6 +115,8 @@ struct Kept {
     got: UnixSeconds,
     renew_from: UnixSeconds,
     expires: UnixSeconds,
+    /// When the server behind takes it no longer; the caller's own token may have ended before.
+    last: UnixSeconds,
     /// It was got because the server had refused the one before.
     is_second: bool,
 }
@@ -122,6 +128,17 @@ enum Look {
     Aging(OutgoingToken),
     Failed(OutgoingRefusal),
     Nothing,
+}
+
+/// An attempt to get a token.
+struct Attempt {
+    slot: Arc<Slot>,
+    caller: Option<CallerName>,
+    /// One attempt runs at a time for each slot.
+    permit: OwnedSemaphorePermit,
+    /// The server has refused the token before.
+    is_second: bool,
+    now: UnixSeconds,
 }
 
 impl Default for Slot {
@@ -164,15 +181,21 @@ impl OutgoingTokens {
             OutgoingGrant::ClientCredentials => None,
             OutgoingGrant::TokenExchange { audience, .. } => audience.clone(),
         };
-        Some(Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             name,
             grant,
             server: KnownTokenServer::new(server, upstream, clients.clone()),
             wanted: Wanted { client, resource, is_chosen, audience, scope },
             own: Arc::default(),
             slots: Cache::new(CAPACITY),
+            last: Cache::new(CAPACITY),
             numbers: AtomicU64::new(0),
-        })))
+        });
+        if let OutgoingGrant::TokenExchange { subjects, .. } = &inner.grant {
+            let of_subjects: Weak<Inner> = Arc::downgrade(&inner);
+            subjects.tell(of_subjects);
+        }
+        Some(Self(inner))
     }
 
     /// A token for a request of this caller.
@@ -189,7 +212,7 @@ impl OutgoingTokens {
             Look::Good(token) => return Ok(token),
             Look::Aging(token) => {
                 if let Ok(permit) = Arc::clone(&slot.one_at_a_time).try_acquire_owned() {
-                    drop(self.begin(&slot, caller, permit, false, now));
+                    drop(self.begin(Attempt { slot, caller, permit, is_second: false, now }));
                 }
                 return Ok(token);
             }
@@ -201,8 +224,20 @@ impl OutgoingTokens {
         match slot.look(now) {
             Look::Good(token) | Look::Aging(token) => Ok(token),
             Look::Failed(refusal) => Err(refusal),
-            Look::Nothing => self.attempt(&slot, caller, permit, false, now).await,
+            Look::Nothing => self.attempt(Attempt { slot, caller, permit, is_second: false, now }).await,
         }
+    }
+
+    /// The newest token that there was for this caller, as long as the server behind takes it, also if the caller's own is no
+    /// longer good. For messages that ask for nothing: they take back what was begun with such a token, or end it.
+    pub fn last_token(&self, caller: &CallerName, now: UnixSeconds) -> Option<OutgoingToken> {
+        let caller = CallerName { scopes: None, ..caller.clone() };
+        let (token, until) = self.0.last.get(&caller)?;
+        if until <= now {
+            self.0.last.remove(&caller);
+            return None;
+        }
+        Some(token)
     }
 
     /// Another token in place of the one with this number, which the server has refused. `None` if there is no use in another: the one that was
@@ -227,7 +262,7 @@ impl OutgoingTokens {
         if let Look::Failed(refusal) = slot.look(now) {
             return Err(refusal);
         }
-        self.attempt(&slot, caller, permit, true, now).await.map(Some)
+        self.attempt(Attempt { slot, caller, permit, is_second: true, now }).await.map(Some)
     }
 
     async fn permit(slot: &Slot) -> Result<OwnedSemaphorePermit, OutgoingRefusal> {
@@ -250,31 +285,24 @@ impl OutgoingTokens {
         Ok((made.map_err(|()| OutgoingRefusal::Unavailable)?, Some(caller)))
     }
 
-    async fn attempt(
-        &self,
-        slot: &Arc<Slot>,
-        caller: Option<CallerName>,
-        permit: OwnedSemaphorePermit,
-        is_second: bool,
-        now: UnixSeconds,
-    ) -> Result<OutgoingToken, OutgoingRefusal> {
-        let attempt = self.begin(slot, caller, permit, is_second, now);
-        attempt.await.unwrap_or(Err(OutgoingRefusal::Unavailable))
+    async fn attempt(&self, attempt: Attempt) -> Result<OutgoingToken, OutgoingRefusal> {
+        self.begin(attempt).await.unwrap_or(Err(OutgoingRefusal::Unavailable))
     }
 
     /// Begins an attempt in a task of its own: the callers that wait for it may hang up.
-    fn begin(
-        &self,
-        slot: &Arc<Slot>,
-        caller: Option<CallerName>,
-        permit: OwnedSemaphorePermit,
-        is_second: bool,
-        now: UnixSeconds,
-    ) -> tokio::task::JoinHandle<Result<OutgoingToken, OutgoingRefusal>> {
-        let (tokens, slot) = (self.clone(), Arc::clone(slot));
+    fn begin(&self, attempt: Attempt) -> tokio::task::JoinHandle<Result<OutgoingToken, OutgoingRefusal>> {
+        let Attempt { slot, caller, permit, is_second, now } = attempt;
+        let tokens = self.clone();
         #[expect(clippy::disallowed_methods, reason = "it ends by its own timeout, and one runs at a time")]
         tokio::spawn(async move {
             let got = tokens.0.get(caller.as_ref(), now).await;
+            if let Some(caller) = caller {
+                tokens.0.tell(&caller, &got);
+                if let Ok(kept) = &got {
+                    let of_client = CallerName { scopes: None, ..caller };
+                    tokens.0.last.insert(of_client, (kept.token.clone(), kept.last));
+                }
+            }
             let mut state = slot.state.lock();
             let outcome = match got {
                 Ok(kept) => {
@@ -296,7 +324,27 @@ impl OutgoingTokens {
     }
 }
 
+impl OfSubjects for Inner {
+    /// The last token stays, since sessions and calls of the principal end after this.
+    fn forget(&self, principal: &str) {
+        self.slots.retain(|name, _| *name.principal != *principal);
+    }
+}
+
 impl Inner {
+    /// Tells of an exchange. A caller whose token is not at hand has exchanged nothing.
+    fn tell(&self, caller: &CallerName, got: &Result<Kept, OutgoingRefusal>) {
+        let OutgoingGrant::TokenExchange { subjects, .. } = &self.grant else { return };
+        let refusal = match got {
+            Ok(_) => None,
+            Err(OutgoingRefusal::NoSubject) => return,
+            Err(OutgoingRefusal::Refused) => Some("refused"),
+            Err(OutgoingRefusal::Unavailable) => Some("unavailable"),
+        };
+        let (principal, client, server) = (&*caller.principal, caller.client.as_deref(), &*self.name);
+        subjects.observer().tell(CredentialEvent::TokenExchanged { principal, client, server, refusal });
+    }
+
     async fn get(&self, caller: Option<&CallerName>, now: UnixSeconds) -> Result<Kept, OutgoingRefusal> {
         let subject = match (&self.grant, caller) {
             (OutgoingGrant::ClientCredentials, _) => None,
@@ -327,10 +375,10 @@ impl Inner {
                 return Err(OutgoingRefusal::Unavailable);
             }
         };
-        let last = subject.map_or(UnixSeconds::NEVER, |subject| subject.expires);
-        let expires = now.plus(granted.life).min(last);
+        let last = now.plus(granted.life);
+        let expires = subject.map_or(last, |subject| last.min(subject.expires));
         let life = Duration::from_secs(expires.0.saturating_sub(now.0));
         let (renew_from, token) = (now.plus(life * 4 / 5), granted.token);
-        Ok(Kept { token, got: now, renew_from, expires, is_second: false })
+        Ok(Kept { token, got: now, renew_from, expires, last, is_second: false })
     }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod binding;
+mod connections;
 mod issuers;
 mod keys;
 mod opaque;

@@ -8,7 +8,10 @@ use tenure_auth::outgoing::{
     CallerName, ClientKey, ClientProof, OAuthClient, OutgoingClients, OutgoingGrant, OutgoingRefusal,
     OutgoingSettings, OutgoingTokens, SubjectTokens, TokenServer,
 };
+use tenure_auth::scope::ScopeSet;
 use tenure_testkit::token_server::FakeTokenServer;
+
+use crate::world::{NOW, World};
 
 const SECRET: &str = "geheim-of-the-gateway";
 
@@ -231,6 +234,56 @@ async fn a_caller_whose_token_is_not_there_is_refused_at_once() {
         assert_eq!(tokens.renewed(caller, 1, at(0)).await, Err(OutgoingRefusal::NoSubject));
     }
     assert!(server.asked().is_empty());
+}
+
+/// An authenticator that lends tokens, and tokens got with them.
+async fn exchange(server: &FakeTokenServer) -> (World, OutgoingTokens) {
+    let subjects = SubjectTokens::default();
+    let world = World::with(|settings, _| settings.subjects = Some(subjects.clone())).await;
+    let grant = OutgoingGrant::TokenExchange { subjects, audience: None };
+    let settings = settings("https://mcp.example/mcp", TokenServer::Url(server.token_url()));
+    (world, tokens(OutgoingSettings { grant, ..settings }))
+}
+
+fn alice(scopes: Option<&str>) -> CallerName {
+    let scopes = scopes.map(|scopes| ScopeSet::parse(scopes).unwrap());
+    CallerName { principal: "corp:alice".into(), client: Some("app".into()), scopes }
+}
+
+#[tokio::test]
+async fn a_token_of_a_revoked_principal_is_good_for_the_last_messages_alone() {
+    let server = FakeTokenServer::start().await;
+    server.tokens_live(300);
+    let (world, tokens) = exchange(&server).await;
+    let (request, client) = (alice(Some("files:read")), alice(None));
+    world.bearer(&world.token()).await.unwrap();
+    let token = tokens.token(Some(&request), NOW).await.unwrap();
+    assert_eq!(tokens.token(Some(&client), NOW).await.unwrap(), token, "the newest");
+
+    world.auth.revoke("corp:bob", NOW);
+    assert_eq!(tokens.token(Some(&request), NOW).await.unwrap(), token, "another principal's revocation");
+    world.auth.revoke("corp:alice", NOW);
+    for caller in [&request, &client] {
+        assert_eq!(tokens.token(Some(caller), NOW).await, Err(OutgoingRefusal::NoSubject));
+        assert_eq!(tokens.renewed(Some(caller), 1, NOW).await, Err(OutgoingRefusal::NoSubject));
+        assert_eq!(tokens.last_token(caller, NOW).unwrap(), token);
+    }
+    assert_eq!(tokens.last_token(&CallerName { client: None, ..alice(None) }, NOW), None, "another client");
+    assert_eq!(tokens.last_token(&client, UnixSeconds(NOW.0 + 300)), None, "it has ended by itself");
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_outlives_the_callers_own_for_the_last_messages_alone() {
+    let server = FakeTokenServer::start().await;
+    server.tokens_live(300);
+    let (world, tokens) = exchange(&server).await;
+    let short = world.claims_with(&json!({"exp": NOW.0 + 20}));
+    world.bearer(&world.issuer.token(&short)).await.unwrap();
+    let token = tokens.token(Some(&alice(None)), NOW).await.unwrap();
+    let later = UnixSeconds(NOW.0 + 20);
+    assert_eq!(tokens.token(Some(&alice(None)), later).await, Err(OutgoingRefusal::NoSubject));
+    assert_eq!(tokens.last_token(&alice(None), later), Some(token));
 }
 
 #[tokio::test]

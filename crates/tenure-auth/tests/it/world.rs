@@ -6,8 +6,8 @@ use http::{HeaderMap, Uri};
 use serde_json::{Value, json};
 use tenure_auth::issuer::IssuerSettings;
 use tenure_auth::{
-    AuthRefusal, AuthSettings, Authenticator, ClientCertificate, Identity, Presented, ProtectedResource,
-    UnixSeconds,
+    AuthRefusal, AuthSettings, Authenticator, ClientCertificate, Identity, LastShown, Presented,
+    ProtectedResource, UnixSeconds,
 };
 use tenure_testkit::issuer::{FakeIssuer, SigningKey};
 
@@ -18,6 +18,8 @@ pub(crate) struct World {
     pub(crate) issuer: FakeIssuer,
     pub(crate) auth: Authenticator,
     pub(crate) endpoint: ProtectedResource,
+    /// All requests of a world come on one connection.
+    last_shown: LastShown,
 }
 
 impl World {
@@ -35,7 +37,7 @@ impl World {
         change(&mut settings, &issuer.url);
         let auth = Authenticator::new(settings, reqwest::Client::builder()).unwrap();
         let endpoint = ProtectedResource::new("https://h.example", "/mcp").unwrap();
-        Self { issuer, auth, endpoint }
+        Self { issuer, auth, endpoint, last_shown: LastShown::default() }
     }
 
     /// The claims of a good token for alice.
@@ -94,6 +96,7 @@ impl World {
         }
         let uri = Uri::from_static("/mcp");
         let presented = Presented::read(&map, &uri, "POST")?.with_certificate(certificate);
+        let presented = presented.with_last_shown(Some(&self.last_shown));
         self.auth.verify(&presented, endpoint, now).await
     }
 }

@@ -71,6 +71,11 @@ impl ChildBackend {
         Self { inner: Arc::new(ChildBackendInner { starter, shared: shared::SharedChild::default() }) }
     }
 
+    /// Lets operators restart its children.
+    pub fn restarter(&self) -> ChildRestarter {
+        ChildRestarter(Arc::clone(&self.inner.starter.pool))
+    }
+
     /// The responder of the same program, for requests without a session. Both count towards the same limit of
     /// processes. Only the program itself can say whether it knows that era; see [`tenure_session::backend::probe`].
     pub fn modern(&self) -> ChildResponder {
@@ -79,6 +84,24 @@ impl ChildBackend {
         let starter =
             Starter { command: command.clone(), pool: Arc::clone(pool), restarts: Restarts::default() };
         ChildResponder::of(starter)
+    }
+}
+
+/// Restarts the children of one command. Cheap to clone.
+#[derive(Clone)]
+pub struct ChildRestarter(Arc<Pool>);
+
+impl ChildRestarter {
+    /// Ends all children; each session gets another one with its next request, and requests in flight that are safe to repeat are
+    /// sent again. Must be called within a tokio runtime.
+    pub fn restart(&self) {
+        self.0.restart();
+    }
+}
+
+impl std::fmt::Debug for ChildRestarter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ChildRestarter")
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::command::ChildCommand;
 use super::process::Process;
@@ -22,6 +23,8 @@ pub(super) struct Pool {
     /// One permit per process; a process holds its permit until it has ended.
     permits: Arc<Semaphore>,
     ready: Mutex<Ready>,
+    /// Cancelled when the children that were started so far have to end. Then there is another one, for the next children.
+    restart: Mutex<CancellationToken>,
 }
 
 #[derive(Default)]
@@ -56,7 +59,7 @@ pub(super) enum NoChild {
 impl Pool {
     pub(super) fn new(command: ChildCommand, warden: Option<Arc<Warden>>) -> Self {
         let permits = Arc::new(Semaphore::new(command.limits.max.min(Semaphore::MAX_PERMITS)));
-        Self { command, warden, permits, ready: Mutex::default() }
+        Self { command, warden, permits, ready: Mutex::default(), restart: Mutex::default() }
     }
 
     /// Takes a child; waits up to `patience` for a permit. At the limit, a session that wants a fresh child gets a
@@ -97,7 +100,19 @@ impl Pool {
         variables: &[(&'static str, String)],
         permit: OwnedSemaphorePermit,
     ) -> std::io::Result<Process> {
-        Process::start(&self.command, variables, self.warden.clone(), permit)
+        let restart = self.restart.lock().clone();
+        Process::start(&self.command, variables, self.warden.clone(), (permit, restart))
+    }
+
+    /// Ends every child, as if each had ended by itself: its session gets another one.
+    pub(super) fn restart(&self) {
+        // First, so that a child that starts meanwhile is either among those that end or a new one.
+        let before = std::mem::take(&mut *self.restart.lock());
+        before.cancel();
+        // A spare serves no session, so no session asks for another one in its place.
+        let spares = std::mem::take(&mut self.ready.lock().processes);
+        drop(spares);
+        self.fill();
     }
 
     /// Starts children ahead up to `warm`, or until the limit is reached.

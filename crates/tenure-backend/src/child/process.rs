@@ -45,12 +45,13 @@ pub(super) struct Handle {
 }
 
 impl Process {
-    /// Starts a child with these variables, beside those of its command. It holds its permit until it has ended.
+    /// Starts a child with these variables, beside those of its command. It holds its permit until it has ended, and ends when
+    /// `restart` is cancelled.
     pub(super) fn start(
         command: &ChildCommand,
         variables: &[(&'static str, String)],
         warden: Option<Arc<Warden>>,
-        permit: OwnedSemaphorePermit,
+        (permit, restart): (OwnedSemaphorePermit, CancellationToken),
     ) -> std::io::Result<Self> {
         let mut run = Command::new(&command.program);
         // Our own settings and the secrets of other servers must not reach the child.
@@ -83,6 +84,7 @@ impl Process {
             child,
             id,
             leave: leave.clone(),
+            restart,
             hung_up: Arc::clone(&hung_up),
             grace: command.limits.grace,
             tail: tail.clone(),
@@ -130,6 +132,8 @@ struct ChildReaper {
     child: Child,
     id: u32,
     leave: CancellationToken,
+    /// Cancelled when an operator wants another child in its place.
+    restart: CancellationToken,
     hung_up: Arc<AtomicBool>,
     grace: Duration,
     tail: StderrTail,
@@ -142,6 +146,8 @@ impl ChildReaper {
         let (status, told) = tokio::select! {
             status = self.child.wait() => (status, false),
             () = self.leave.cancelled() => (self.end().await, true),
+            // Its sessions find that it has ended by itself, and so get another one.
+            () = self.restart.cancelled() => (self.stop().await, false),
         };
         let (backend, session) = (self.tail.backend(), self.tail.session());
         match status {
@@ -150,7 +156,14 @@ impl ChildReaper {
                 "could not wait for a child"
             ),
             Ok(status) if !told || self.hung_up.load(Ordering::Relaxed) => {
-                tracing::warn!(backend, session, child = self.id, %status, "the server ended by itself");
+                match self.restart.is_cancelled() {
+                    true => {
+                        tracing::info!(backend, session, child = self.id, %status, "the server ended for a restart")
+                    }
+                    false => {
+                        tracing::warn!(backend, session, child = self.id, %status, "the server ended by itself")
+                    }
+                }
                 // The receiver may have been dropped.
                 let _ = ended.send(());
             }
@@ -167,6 +180,10 @@ impl ChildReaper {
         if let Ok(status) = timeout(self.grace, self.child.wait()).await {
             return status;
         }
+        self.stop().await
+    }
+
+    async fn stop(&mut self) -> std::io::Result<ExitStatus> {
         self.signal(Signal::TERM);
         if let Ok(status) = timeout(self.grace, self.child.wait()).await {
             return status;

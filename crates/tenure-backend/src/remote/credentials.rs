@@ -19,23 +19,42 @@ pub struct OnBehalf {
     pub principal: Principal,
     /// The scopes of the client's request. `None` for what belongs to a whole session, and where no credentials are needed.
     pub scopes: Option<Scopes>,
+    /// What is wanted of the server.
+    pub purpose: Purpose,
+}
+
+/// What is wanted of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Purpose {
+    /// An answer, or a stream.
+    #[default]
+    Ask,
+    /// Nothing: a cancellation, an answer to a question of the server, another notification, or the end of a session. Such a
+    /// message may come after the client's credentials have ended.
+    Tell,
 }
 
 impl OnBehalf {
     /// What belongs to the client of an outlet, and to none of its requests.
     pub(super) fn client_of(outlet: &Outlet) -> Self {
-        Self { principal: outlet.principal(), scopes: None }
+        Self { principal: outlet.principal(), ..Self::default() }
     }
 
     /// A request of this caller.
     pub(super) fn caller(caller: &Caller) -> Self {
-        Self { principal: caller.principal.clone(), scopes: caller.scopes.scopes().cloned() }
+        let (principal, scopes) = (caller.principal.clone(), caller.scopes.scopes().cloned());
+        Self { principal, scopes, purpose: Purpose::Ask }
+    }
+
+    /// The same, for a message that asks for nothing.
+    pub(super) fn telling(&self) -> Self {
+        Self { purpose: Purpose::Tell, ..self.clone() }
     }
 }
 
 impl Default for OnBehalf {
     fn default() -> Self {
-        Self { principal: Principal::ANONYMOUS, scopes: None }
+        Self { principal: Principal::ANONYMOUS, scopes: None, purpose: Purpose::Ask }
     }
 }
 
@@ -71,7 +90,8 @@ impl NoCredentials {
 /// 2. `renewed` returns other ones in place of those that the server has refused with 401, or `None` if there is no use in
 ///    others. Many requests that were refused with the same ones cause one renewal.
 /// 3. Neither ever returns what the client itself has sent.
-/// 4. Dropping a future loses nothing.
+/// 4. For a [`Purpose::Tell`] they may be those of an earlier request for the same principal and client, if there are no others.
+/// 5. Dropping a future loses nothing.
 pub trait UpstreamCredentials: Send + Sync + 'static {
     /// The headers of a request.
     fn headers(&self, whom: &OnBehalf) -> BoxFuture<Result<CredentialHeaders, NoCredentials>>;

@@ -59,6 +59,11 @@ impl SessionHeaders {
         Self { whom, ..Self::default() }
     }
 
+    /// The same session, for a message that asks for nothing.
+    pub(super) fn telling(&self) -> Self {
+        Self { whom: self.whom.telling(), ..self.clone() }
+    }
+
     /// The same session, for a request of this caller.
     pub(super) fn for_caller(&self, caller: &Caller) -> Self {
         Self { whom: OnBehalf::caller(caller), ..self.clone() }
@@ -249,7 +254,7 @@ impl HttpClient {
     /// Ends the session at the server.
     pub(super) async fn delete(&self, session: &SessionHeaders) {
         let request = || self.client.delete(self.url.clone());
-        if let Err(fault) = self.authorized(&session.whom, headers_of(session), request).await {
+        if let Err(fault) = self.authorized(&session.whom.telling(), headers_of(session), request).await {
             let error = fault.into_error();
             tracing::debug!(url = self.place(), %error, "could not end a session upstream");
         }

@@ -110,7 +110,7 @@ impl SseSession {
     /// Posts a message that has no answer. It has a timeout, so that a server that does not take it cannot delay later
     /// messages.
     async fn say(&self, message: Bytes) {
-        let post = post(Arc::clone(&self.endpoint), self.whom.clone(), message);
+        let post = post(Arc::clone(&self.endpoint), self.whom.telling(), message);
         match tokio::time::timeout(PATIENCE, post).await {
             Ok(Ok(HttpAnswer::Accepted | HttpAnswer::Json(_) | HttpAnswer::Stream(_)) | Err(_)) => {}
             Ok(Ok(HttpAnswer::Unknown)) => self.forgotten(),

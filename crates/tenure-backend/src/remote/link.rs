@@ -179,9 +179,9 @@ impl Remote {
     /// Posts a message, and retries while the server is away. A message that may have reached the server is not sent
     /// twice.
     async fn post_when_back(&self, message: Bytes) -> Result<HttpAnswer, Fault> {
-        let mut waits = self.http.waits();
+        let (mut waits, session) = (self.http.waits(), self.session.telling());
         loop {
-            let fault = match self.http.post(&self.session, message.clone()).await {
+            let fault = match self.http.post(&session, message.clone()).await {
                 Err(fault) => fault,
                 said => return said,
             };

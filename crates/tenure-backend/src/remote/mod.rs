@@ -41,7 +41,7 @@ use tenure_protocol::RpcError;
 use tenure_session::backend::{Backend, Open, Opened};
 use tenure_session::port::BoxFuture;
 
-pub use self::credentials::{CredentialHeaders, NoCredentials, OnBehalf, UpstreamCredentials};
+pub use self::credentials::{CredentialHeaders, NoCredentials, OnBehalf, Purpose, UpstreamCredentials};
 pub use self::modern::RemoteResponder;
 
 use crate::remote::detect::TransportDetector;

@@ -40,7 +40,7 @@ pub(super) struct Engine {
     /// The `_meta` of the client's own `server/discover`, for a client that greets by itself.
     pub(super) discovery_meta: Option<RequestMetaObject>,
     /// The client's requests in flight that carry a cookie, or would if there were one.
-    pending: HashMap<RequestId, Pending>,
+    pending: HashMap<RequestId, PendingCall>,
     /// Our own requests in flight.
     pub(super) own: HashMap<RequestId, OwnRequest>,
     /// Our own request for the session that other requests wait for.
@@ -79,7 +79,7 @@ pub(super) enum Outgoing {
     Swallow,
 }
 
-struct Pending {
+struct PendingCall {
     method: String,
     sent: Option<SessionCookie>,
     /// The request without a cookie, as long as it may be repeated.
@@ -185,7 +185,7 @@ impl Engine {
     pub(super) fn send_failed(&mut self, id: &RequestId, error: &str) {
         if let Some(own) = self.own.remove(id) {
             self.unanswered(id, own, &NoAnswer::NotSent(error.to_owned()));
-        } else if let Some(Pending { repeat: Some(repeat), .. }) = self.pending.remove(id) {
+        } else if let Some(PendingCall { repeat: Some(repeat), .. }) = self.pending.remove(id) {
             tracing::warn!(error, "cannot repeat a request that was refused for lack of a session");
             self.deliver(*repeat.refusal);
         }
@@ -306,7 +306,7 @@ impl Engine {
                 cookie
             }
         };
-        let pending = Pending { method: request.method().to_owned(), sent, kept, repeat };
+        let pending = PendingCall { method: request.method().to_owned(), sent, kept, repeat };
         self.pending.insert(id.clone(), pending);
         ClientJsonRpcMessage::request(request, id)
     }
@@ -314,7 +314,7 @@ impl Engine {
     fn client_answered(
         &mut self,
         id: RequestId,
-        pending: Pending,
+        pending: PendingCall,
         answer: ServerJsonRpcMessage,
         now: Instant,
     ) {
@@ -357,7 +357,7 @@ impl Engine {
     fn refused(
         &mut self,
         id: RequestId,
-        pending: Pending,
+        pending: PendingCall,
         refusal: SessionRefusal,
         answer: ServerJsonRpcMessage,
         now: Instant,
@@ -406,7 +406,7 @@ impl Engine {
             }
             return Cancel::NeverSent;
         }
-        let repeats = |pending: &Pending| pending.repeat.as_ref().is_some_and(|repeat| repeat.id == *id);
+        let repeats = |pending: &PendingCall| pending.repeat.as_ref().is_some_and(|repeat| repeat.id == *id);
         let as_sent = self.pending.iter().find(|(_, pending)| repeats(pending)).map(|(id, _)| id.clone());
         let as_sent = as_sent.unwrap_or_else(|| id.clone());
         self.pending.remove(&as_sent);

@@ -40,7 +40,7 @@ pub(crate) struct Ungreeted {
 }
 
 /// The conclusion from the answer to `server/discover`.
-enum Verdict {
+enum DiscoveryOutcome {
     Modern(Box<DiscoverResult>),
     Legacy,
     /// The server is modern, but refuses this client.
@@ -64,11 +64,11 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
             let probing = self.probe(info, &mut answers, eras).await;
             probing.map_err(|error| Ungreeted { error, while_probing: eras == EraChoice::Either })?;
             match answers.discovered.clone().map(judge) {
-                Some(Verdict::Modern(result)) => return Ok(self.is_modern(*result, info)),
-                Some(Verdict::Refused(error)) => {
+                Some(DiscoveryOutcome::Modern(result)) => return Ok(self.is_modern(*result, info)),
+                Some(DiscoveryOutcome::Refused(error)) => {
                     return Err(Ungreeted { error: *error, while_probing: false });
                 }
-                Some(Verdict::Legacy) | None => {}
+                Some(DiscoveryOutcome::Legacy) | None => {}
             }
         }
         self.initialize(info, &mut answers).await.map_err(|error| Ungreeted { error, while_probing: false })
@@ -94,7 +94,7 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
         }
         self.listen(answers, answered).await?;
         match answers.discovered.clone().map(judge) {
-            Some(Verdict::Legacy) => Err(match answers.discovered.take() {
+            Some(DiscoveryOutcome::Legacy) => Err(match answers.discovered.take() {
                 Some(Err(error)) => ClientInitializeError::JsonRpcError(error),
                 answer => ClientInitializeError::ExpectedInitResult(answer.and_then(Result::ok)),
             }),
@@ -129,9 +129,9 @@ impl<T: Transport<RoleClient> + 'static> SessionTransport<T> {
                     drop(tokio::time::timeout(PROBE_WITHIN, answer).await);
                 }
                 match answers.discovered.take().map(judge) {
-                    Some(Verdict::Modern(result)) => Ok(self.is_modern(*result, info)),
-                    Some(Verdict::Refused(error)) => Err(*error),
-                    Some(Verdict::Legacy) | None => Err(ClientInitializeError::JsonRpcError(error)),
+                    Some(DiscoveryOutcome::Modern(result)) => Ok(self.is_modern(*result, info)),
+                    Some(DiscoveryOutcome::Refused(error)) => Err(*error),
+                    Some(DiscoveryOutcome::Legacy) | None => Err(ClientInitializeError::JsonRpcError(error)),
                 }
             }
             None => Err(ClientInitializeError::ConnectionClosed("initialize response".to_owned())),
@@ -282,32 +282,32 @@ impl Engine {
     }
 }
 
-fn judge(answer: Result<ServerResult, ErrorData>) -> Verdict {
+fn judge(answer: Result<ServerResult, ErrorData>) -> DiscoveryOutcome {
     let ours = ProtocolVersion::V_2026_07_28;
     let unsupported = |supported: Vec<ProtocolVersion>| {
         if supported.iter().any(ProtocolVersion::has_initialize) {
-            return Verdict::Legacy;
+            return DiscoveryOutcome::Legacy;
         }
-        Verdict::Refused(Box::new(ClientInitializeError::NoCompatibleProtocolVersion {
+        DiscoveryOutcome::Refused(Box::new(ClientInitializeError::NoCompatibleProtocolVersion {
             client_supported: vec![ProtocolVersion::LATEST_WITH_INITIALIZE, ours.clone()],
             server_supported: supported,
         }))
     };
     match answer {
         Ok(ServerResult::DiscoverResult(result)) if result.supported_versions.contains(&ours) => {
-            Verdict::Modern(Box::new(result))
+            DiscoveryOutcome::Modern(Box::new(result))
         }
         Ok(ServerResult::DiscoverResult(result)) => unsupported(result.supported_versions),
-        Ok(_) => Verdict::Legacy,
+        Ok(_) => DiscoveryOutcome::Legacy,
         Err(error) => match i64::from(error.code.0) {
             VERSION_NOT_SERVED => {
                 let supported = error.data.as_ref().and_then(|data| data.get("supported")).cloned();
                 unsupported(supported.and_then(|it| serde_json::from_value(it).ok()).unwrap_or_default())
             }
             HEADER_MISMATCH | MISSING_CAPABILITY => {
-                Verdict::Refused(Box::new(ClientInitializeError::JsonRpcError(error)))
+                DiscoveryOutcome::Refused(Box::new(ClientInitializeError::JsonRpcError(error)))
             }
-            _ => Verdict::Legacy,
+            _ => DiscoveryOutcome::Legacy,
         },
     }
 }

@@ -42,18 +42,19 @@ pub(super) struct View {
     pub(super) current: Option<DataSession>,
 }
 
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
+/// Takes the answer to a command.
+pub(super) type ReplySender<T> = oneshot::Sender<Result<T, Error>>;
 
 /// A command of a handle to the engine.
 #[derive(Debug)]
 pub(super) enum SessionCommand {
-    Create { label: Option<String>, data: Option<Value>, reply: Reply<DataSession> },
-    Resume { id: DataSessionId, reply: Reply<DataSession> },
-    Recover { id: DataSessionId, reply: Reply<DataSession> },
-    Select { id: DataSessionId, reply: Reply<DataSession> },
-    Delete { reply: Reply<()> },
-    List { reply: Reply<Vec<DataSession>> },
-    Clear { reply: Reply<()> },
+    Create { label: Option<String>, data: Option<Value>, reply: ReplySender<DataSession> },
+    Resume { id: DataSessionId, reply: ReplySender<DataSession> },
+    Recover { id: DataSessionId, reply: ReplySender<DataSession> },
+    Select { id: DataSessionId, reply: ReplySender<DataSession> },
+    Delete { reply: ReplySender<()> },
+    List { reply: ReplySender<Vec<DataSession>> },
+    Clear { reply: ReplySender<()> },
 }
 
 impl SessionHandle {
@@ -158,7 +159,7 @@ impl SessionHandle {
         self.ask(|reply| SessionCommand::Clear { reply }).await
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> SessionCommand) -> Result<T, Error> {
+    async fn ask<T>(&self, command: impl FnOnce(ReplySender<T>) -> SessionCommand) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_closed| closed())?;
         answer.await.map_err(|_closed| closed())?

@@ -2,11 +2,11 @@
 
 use rmcp::model::{ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use serde_json::Value;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::time::Instant;
 
 use super::{
     engine::Engine,
-    handle::{DataSession, SessionCommand},
+    handle::{DataSession, ReplySender, SessionCommand},
     message,
 };
 use crate::{
@@ -18,8 +18,6 @@ use crate::{
 /// The most pages of one list, because a server could send pages without end.
 const MAX_PAGES: usize = 100;
 
-type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
 pub(super) struct OwnRequest {
     method: &'static str,
     purpose: Purpose,
@@ -28,14 +26,14 @@ pub(super) struct OwnRequest {
 
 enum Purpose {
     /// Create a session; requests may wait for it.
-    Create(Option<Reply<DataSession>>),
+    Create(Option<ReplySender<DataSession>>),
     /// Resume or recover a session by its id.
-    Return(DataSessionId, Reply<DataSession>),
-    Delete(SessionCookie, Reply<()>),
+    Return(DataSessionId, ReplySender<DataSession>),
+    Delete(SessionCookie, ReplySender<()>),
     List {
         found: Vec<SessionCookie>,
         pages: usize,
-        reply: Reply<Vec<DataSession>>,
+        reply: ReplySender<Vec<DataSession>>,
     },
 }
 
@@ -247,7 +245,7 @@ impl Engine {
     fn created(
         &mut self,
         id: &RequestId,
-        reply: Option<Reply<DataSession>>,
+        reply: Option<ReplySender<DataSession>>,
         made: Result<DataSession, Error>,
     ) {
         if self.creating.as_ref() == Some(id) {
@@ -267,7 +265,7 @@ impl Engine {
         result: &Value,
         mut found: Vec<SessionCookie>,
         pages: usize,
-        reply: Reply<Vec<DataSession>>,
+        reply: ReplySender<Vec<DataSession>>,
         now: Instant,
     ) {
         let Some(page) = dialect::page(dialect, result) else {
@@ -301,7 +299,7 @@ impl Engine {
     }
 
     /// Sends the result to the caller. A caller that no longer waits is ignored.
-    fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, result: Result<T, Error>) {
+    fn reply<T: Send + 'static>(&mut self, reply: ReplySender<T>, result: Result<T, Error>) {
         self.tell(move || drop(reply.send(result)));
     }
 }

@@ -204,7 +204,7 @@ impl Link for DataLink {
 }
 
 impl LayeredLink {
-    async fn go(self: Arc<Self>, call: Call, named: Option<path::Named>, use_of: Use) -> Reply {
+    async fn go(self: Arc<Self>, call: Call, named: Option<path::NamedCookie>, use_of: Use) -> Reply {
         path::go(&*self, call, named, use_of).await
     }
 

@@ -40,7 +40,7 @@ pub(super) trait Adapter: Send + Sync {
 }
 
 /// The cookie of a call, its state as far as it was read, and when that began.
-pub(super) type Named = (Arc<KnownCookie>, Fetched, Time);
+pub(super) type NamedCookie = (Arc<KnownCookie>, Fetched, Time);
 
 pub(super) struct DataShared {
     pub(super) states: States,
@@ -78,7 +78,12 @@ pub(super) fn may_need_a_state(method: &Method) -> bool {
 }
 
 /// Makes a call, with the state of its cookie if it has one.
-pub(super) async fn go(adapter: &impl Adapter, mut call: Call, named: Option<Named>, use_of: Use) -> Reply {
+pub(super) async fn go(
+    adapter: &impl Adapter,
+    mut call: Call,
+    named: Option<NamedCookie>,
+    use_of: Use,
+) -> Reply {
     let shared = adapter.shared();
     let (known, found, mut now) = match named {
         Some((known, fetched, now)) => {

@@ -2,6 +2,7 @@
 //!
 //! Waiting calls take turns by principal, and among those of a principal by session: the principal that waits with a thousand calls
 //! and the one that waits with a single call get the same number of slots. (It is deficit round robin where every call costs one.)
+//! A principal of greater weight has several turns one after the other.
 //! In: who calls. Out: a [`Slot`], which is given back when it is dropped. A call that stops waiting leaves the queue. No lock is
 //! held across an await.
 
@@ -14,6 +15,8 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tenure_session::Principal;
 use tokio::sync::oneshot;
+
+use super::settings::PrincipalGrants;
 
 /// How many may wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,8 @@ struct Queue {
     slots: usize,
     free: usize,
     bounds: QueueBounds,
+    /// Who has more turns than one.
+    grants: Option<PrincipalGrants>,
     line: Line<oneshot::Sender<()>>,
 }
 
@@ -53,7 +58,14 @@ pub(super) struct NoSlot;
 impl FairQueue {
     pub(super) fn new(slots: usize, bounds: QueueBounds) -> Self {
         let slots = slots.max(1);
-        Self(Arc::new(Mutex::new(Queue { slots, free: slots, bounds, line: Line::default() })))
+        Self(Arc::new(Mutex::new(Queue { slots, free: slots, bounds, grants: None, line: Line::default() })))
+    }
+
+    /// The same, where principals have the turns that these say.
+    #[must_use]
+    pub(super) fn weighing(self, grants: &PrincipalGrants) -> Self {
+        self.0.lock().grants = (!grants.weights.is_empty()).then(|| grants.clone());
+        self
     }
 
     /// How many slots there are, how many are taken, and how many calls wait.
@@ -94,7 +106,8 @@ impl FairQueue {
                 return Err(NoSlot);
             }
             let (sender, turn) = oneshot::channel();
-            let ticket = queue.line.push(principal, session, sender);
+            let weight = queue.grants.as_ref().map_or(1, |grants| grants.weight_of(principal));
+            let ticket = queue.line.push((principal, weight), session, sender);
             let place = (principal.clone(), session, ticket);
             (turn, Waiting { queue: Arc::clone(&self.0), place, has_slot: false })
         };
@@ -165,6 +178,9 @@ struct Line<T> {
 #[derive(Debug)]
 struct OfPrincipal<T> {
     waiting: usize,
+    /// How many turns it has one after the other, and how many of them are left.
+    weight: usize,
+    turns: usize,
     /// Sessions with waiting calls; the first one is next. There are few of them, so they are searched.
     sessions: VecDeque<(u64, VecDeque<(u64, T)>)>,
 }
@@ -181,16 +197,18 @@ impl<T> Line<T> {
     }
 
     /// Adds a call at the end of its session's calls. Returns its ticket.
-    fn push(&mut self, principal: &Principal, session: u64, call: T) -> u64 {
+    fn push(&mut self, (principal, weight): (&Principal, usize), session: u64, call: T) -> u64 {
         self.tickets += 1;
         self.waiting += 1;
         if !self.principals.contains_key(principal) {
             self.turns.push_back(principal.clone());
         }
-        let own = self
-            .principals
-            .entry(principal.clone())
-            .or_insert_with(|| OfPrincipal { waiting: 0, sessions: VecDeque::new() });
+        let own = self.principals.entry(principal.clone()).or_insert_with(|| OfPrincipal {
+            waiting: 0,
+            weight,
+            turns: weight,
+            sessions: VecDeque::new(),
+        });
         own.waiting += 1;
         match own.sessions.iter_mut().find(|(known, _)| *known == session) {
             Some((_, calls)) => calls.push_back((self.tickets, call)),
@@ -199,7 +217,8 @@ impl<T> Line<T> {
         self.tickets
     }
 
-    /// Takes the call whose turn it is. Its principal and its session have their next turn after all others.
+    /// Takes the call whose turn it is. Its session has its next turn after the principal's others, and the principal after all
+    /// others, once it has had as many as it weighs.
     fn pop(&mut self) -> Option<T> {
         let principal = self.turns.pop_front()?;
         let own = self.principals.get_mut(&principal)?;
@@ -210,9 +229,13 @@ impl<T> Line<T> {
         }
         own.waiting -= 1;
         self.waiting -= 1;
+        own.turns = own.turns.saturating_sub(1);
         if own.waiting == 0 {
             self.principals.remove(&principal);
+        } else if own.turns > 0 {
+            self.turns.push_front(principal);
         } else {
+            own.turns = own.weight;
             self.turns.push_back(principal);
         }
         Some(call)
@@ -252,15 +275,31 @@ mod tests {
     fn principals_take_turns_and_so_do_the_sessions_of_one() {
         let mut line = Line::default();
         for number in 0..4 {
-            line.push(&named("flood"), 1, format!("flood 1.{number}"));
+            line.push((&named("flood"), 1), 1, format!("flood 1.{number}"));
         }
-        line.push(&named("flood"), 2, "flood 2.0".to_owned());
-        line.push(&named("ann"), 3, "ann".to_owned());
-        let gone = line.push(&named("bob"), 4, "bob".to_owned());
+        line.push((&named("flood"), 1), 2, "flood 2.0".to_owned());
+        line.push((&named("ann"), 1), 3, "ann".to_owned());
+        let gone = line.push((&named("bob"), 1), 4, "bob".to_owned());
         assert!(line.remove(&named("bob"), 4, gone) && !line.remove(&named("bob"), 4, gone));
         let order: Vec<String> = std::iter::from_fn(|| line.pop()).collect();
         assert_eq!(order, ["flood 1.0", "ann", "flood 2.0", "flood 1.1", "flood 1.2", "flood 1.3"]);
         assert_eq!((line.waiting, line.turns.len(), line.principals.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_principal_of_weight_three_has_three_turns_where_others_have_one() {
+        let mut line = Line::default();
+        for number in 0..5 {
+            line.push((&named("heavy"), 3), 1, format!("heavy {number}"));
+            line.push((&named("ann"), 1), 2, format!("ann {number}"));
+        }
+        line.push((&named("bob"), 1), 3, "bob".to_owned());
+        let order: Vec<String> = std::iter::from_fn(|| line.pop()).collect();
+        let expected = [
+            "heavy 0", "heavy 1", "heavy 2", "ann 0", "bob", "heavy 3", "heavy 4", "ann 1", "ann 2", "ann 3",
+            "ann 4",
+        ];
+        assert_eq!(order, expected);
     }
 
     proptest! {
@@ -278,7 +317,7 @@ mod tests {
                         if line.of_principal(&name(who)) == 0 {
                             overtaken[usize::from(who)] = [0; 4];
                         }
-                        let ticket = line.push(&name(who), session, (who, session));
+                        let ticket = line.push((&name(who), 1), session, (who, session));
                         waiting.push((who, session, ticket));
                     }
                     1 => {
@@ -312,7 +351,7 @@ mod tests {
         let queue = FairQueue::new(1, QueueBounds::default());
         let slot = queue.enter_now().unwrap();
         let (sender, turn) = oneshot::channel();
-        let ticket = queue.0.lock().line.push(&named("ann"), 1, sender);
+        let ticket = queue.0.lock().line.push((&named("ann"), 1), 1, sender);
         let leaving =
             Waiting { queue: Arc::clone(&queue.0), place: (named("ann"), 1, ticket), has_slot: false };
         // Its time is up, and the slot comes free before it has left the queue.

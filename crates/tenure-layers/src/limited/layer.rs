@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tenure_protocol::{Error, Method, Notification, Reason, Reply, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::port::BoxFuture;
-use tenure_session::rate::{Quotas, RateCell, Stopwatch, Ticks};
+use tenure_session::rate::{Quotas, RateCell, Sharers, Stopwatch, Ticks};
 use tenure_session::{Principal, forward_link, forward_responder};
 
 use super::fair::FairQueue;
@@ -31,6 +31,8 @@ struct Inner {
     principals: Principals,
     tools: ToolLimits,
     quotas: OnceLock<Quotas>,
+    /// Principals and tools are limited in all nodes together; a session has one node.
+    nodes: Sharers,
     clock: Stopwatch,
     sessions: AtomicU64,
     dropped: AtomicU64,
@@ -39,19 +41,25 @@ struct Inner {
 impl CallLimits {
     /// These limits.
     pub fn new(settings: CallLimitSettings) -> Self {
-        let (principals, tools) = (Principals::new(&settings), ToolLimits::new(&settings));
+        let (principals, tools) = (Principals::new(), ToolLimits::new(&settings));
         Self(Arc::new(Inner {
             settings,
             principals,
             tools,
             quotas: OnceLock::new(),
+            nodes: Sharers::default(),
             clock: Stopwatch::start(),
             sessions: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }))
     }
 
-    /// Counts the calls of a day here. Called once, before the first call.
+    /// How many nodes divide the rates of principals and tools; one until that is set.
+    pub fn nodes(&self) -> &Sharers {
+        &self.0.nodes
+    }
+
+    /// Counts the calls of a day and of a month here. Called once, before the first call.
     #[must_use]
     pub fn with_quotas(self, quotas: Quotas) -> Self {
         drop(self.0.quotas.set(quotas));
@@ -73,7 +81,7 @@ impl CallLimits {
         if most.is_none() && !settings.limits_tools() {
             return backend;
         }
-        let queue = most.map(|most| FairQueue::new(most, settings.queue));
+        let queue = most.map(|most| FairQueue::new(most, settings.queue).weighing(&settings.grants));
         let server = OfServer { limits: Arc::clone(&self.0), name: name.map(Box::from), queue };
         Arc::new(Limited { inner: backend, guard: Guard::Server(Arc::new(server)) })
     }
@@ -96,7 +104,7 @@ impl CallLimits {
         shown
     }
 
-    /// Forgets callers of whom there is nothing to remember, and writes the calls of the day.
+    /// Forgets callers of whom there is nothing to remember, and writes what is counted of quotas.
     ///
     /// # Cancel safety
     /// As for [`Quotas::flush`].
@@ -107,7 +115,7 @@ impl CallLimits {
         if let Some(quotas) = self.0.quotas.get()
             && let Err(error) = quotas.flush().await
         {
-            tracing::warn!(%error, "the calls of the day could not be written; trying again");
+            tracing::warn!(%error, "what is counted of quotas could not be written; trying again");
         }
     }
 
@@ -206,7 +214,7 @@ impl Responder for Limited<dyn Responder> {
 
 /// Whose request it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+pub(super) enum Whose {
     /// A client's.
     Clients,
     /// A client's that was admitted once already, and runs again.
@@ -215,7 +223,7 @@ enum Whose {
     Free,
 }
 
-fn whose(call: &Call) -> Whose {
+pub(super) fn whose(call: &Call) -> Whose {
     let is_free = call.context.is_our_own()
         || matches!(call.request.method, Method::Ping | Method::Initialize | Method::Discover);
     match call.context.caller().transport {
@@ -261,8 +269,9 @@ impl Guard {
         // A session that has not called anything has not told its principal, and has its own limit.
         let principal = session.principal.lock().as_ref().map(|(_, principal)| Arc::clone(principal));
         let is_within = is_within
-            && settings.principal.zip(principal).is_none_or(|(rate, principal)| {
-                principal.notifications.check(&of_notifications(rate), now, 1).is_ok()
+            && principal.is_none_or(|principal| {
+                let rate = principal.rate.map(of_notifications).map(|rate| rate.among(limits.nodes.count()));
+                rate.is_none_or(|rate| principal.notifications.check(&rate, now, 1).is_ok())
             });
         if !is_within {
             limits.dropped.fetch_add(1, Ordering::Relaxed);
@@ -279,12 +288,12 @@ impl Inner {
         principal: &Principal,
         now: Ticks,
     ) -> Arc<OfPrincipal> {
-        let Some(session) = session else { return self.principals.of(principal, now) };
+        let Some(session) = session else { return self.principals.of(&self.settings, principal, now) };
         let mut known = session.principal.lock();
         match &*known {
             Some((name, found)) if name == principal => Arc::clone(found),
             _ => {
-                let found = self.principals.of(principal, now);
+                let found = self.principals.of(&self.settings, principal, now);
                 *known = Some((principal.clone(), Arc::clone(&found)));
                 found
             }
@@ -300,7 +309,7 @@ impl Inner {
         let (settings, now) = (&self.settings, self.clock.now());
         let principal = &call.context.caller().principal;
         let own = self.principal(session, principal, now);
-        let wait = match reserve(settings, &own, session.map(Arc::as_ref), now) {
+        let wait = match reserve(settings, &own, session.map(Arc::as_ref), (now, self.nodes.count())) {
             Ok(wait) => wait,
             Err(error) => return refuse(settings, &call, &error),
         };
@@ -348,13 +357,13 @@ impl OfServer {
         call: Call,
         pass: impl FnOnce(Call) -> BoxFuture<Reply> + Send + 'static,
     ) -> BoxFuture<Reply> {
-        let Inner { settings, tools, clock, .. } = &*self.limits;
+        let Inner { settings, tools, clock, nodes, .. } = &*self.limits;
         let principal = &call.context.caller().principal;
         let (mut queues, mut wait) = (Vec::new(), Duration::ZERO);
         if call.request.method == Method::ToolsCall && whose == Whose::Clients && settings.limits_tools() {
             let (now, name) = (clock.now(), params::tool_name(call.request.params.as_ref()));
             let path = tools.path(settings, (self.name.as_deref(), name.as_deref()), principal, now);
-            wait = match tools.reserve(&path, now, settings) {
+            wait = match tools.reserve(&path, (now, nodes.count()), settings) {
                 Ok(reserved) => reserved.wait,
                 Err(error) => return refuse(settings, &call, &error),
             };
@@ -393,14 +402,14 @@ fn reserve(
     settings: &CallLimitSettings,
     principal: &OfPrincipal,
     session: Option<&OfSession>,
-    now: Ticks,
+    (now, nodes): (Ticks, u32),
 ) -> Result<Duration, Error> {
     let mut reserved = Reserved::default();
-    if let Some(rate) = &settings.principal {
-        reserved.take(&principal.requests, rate, now, settings.max_wait, "principal")?;
+    if let Some(rate) = &principal.rate {
+        reserved.take(&principal.requests, (*rate, nodes), now, settings.max_wait, "principal")?;
     }
     if let (Some(rate), Some(session)) = (&settings.session, session) {
-        reserved.take(&session.requests, rate, now, settings.max_wait, "session")?;
+        reserved.take(&session.requests, (*rate, 1), now, settings.max_wait, "session")?;
     }
     Ok(reserved.wait)
 }

@@ -1,4 +1,4 @@
-//! What is remembered of each caller: its rate, its calls at once, and its calls of the day.
+//! What is remembered of each caller: its rate, its calls at once, and its calls of the day and of the month.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tenure_session::Principal;
 use tenure_session::rate::{Forgettable, Quotas, Rate, RateCell, RateTable, Ticks};
 
-use super::fair::{FairQueue, QueueBounds};
+use super::fair::FairQueue;
 use super::settings::CallLimitSettings;
 
 /// Principals that are remembered. Each takes two hundred bytes or so.
@@ -19,13 +19,13 @@ const NOTIFICATIONS: u32 = 10;
 #[derive(Debug)]
 pub(super) struct Principals {
     pub(super) table: RateTable<Principal, OfPrincipal>,
-    concurrent: Option<usize>,
-    bounds: QueueBounds,
 }
 
 /// What is remembered of one caller.
 #[derive(Debug)]
 pub(super) struct OfPrincipal {
+    /// Its rate, if it is limited.
+    pub(super) rate: Option<Rate>,
     pub(super) requests: RateCell,
     pub(super) notifications: RateCell,
     /// Its calls at once, if they are limited.
@@ -33,16 +33,21 @@ pub(super) struct OfPrincipal {
 }
 
 impl Principals {
-    pub(super) fn new(settings: &CallLimitSettings) -> Self {
-        let (concurrent, bounds) = (settings.principal_concurrent, settings.queue);
-        Self { table: RateTable::new(MOST), concurrent, bounds }
+    pub(super) fn new() -> Self {
+        Self { table: RateTable::new(MOST) }
     }
 
-    pub(super) fn of(&self, principal: &Principal, now: Ticks) -> Arc<OfPrincipal> {
+    pub(super) fn of(
+        &self,
+        settings: &CallLimitSettings,
+        principal: &Principal,
+        now: Ticks,
+    ) -> Arc<OfPrincipal> {
         self.table.entry(principal, now, || OfPrincipal {
+            rate: settings.rate_of(principal),
             requests: RateCell::default(),
             notifications: RateCell::default(),
-            queue: self.concurrent.map(|most| FairQueue::new(most, self.bounds)),
+            queue: settings.concurrent_of(principal).map(|most| FairQueue::new(most, settings.queue)),
         })
     }
 }
@@ -62,7 +67,7 @@ pub(super) fn of_notifications(rate: Rate) -> Rate {
 /// A limit of a principal, and how much of it is left.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct LimitLine {
-    /// What is limited: `rate`, `at_once` or `day`.
+    /// What is limited: `rate`, `at_once`, `day` or `month`.
     pub what: String,
     /// The limit as it is written in a configuration.
     pub limit: String,
@@ -71,7 +76,7 @@ pub struct LimitLine {
     /// How many calls wait.
     #[serde(default)]
     pub waiting: u64,
-    /// When the day ends, in seconds since 1970.
+    /// When the day or the month ends, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset: Option<u64>,
 }
@@ -94,20 +99,22 @@ pub(super) async fn left(
 ) -> PrincipalLimits {
     let entry = principals.table.find(principal);
     let mut limits = Vec::new();
-    if let Some(rate) = &settings.principal {
+    if let Some(rate) = &settings.rate_of(principal) {
         let left = entry.as_ref().map_or(rate.burst(), |entry| entry.requests.left(rate, now));
         limits.push(line("rate", rate.to_string(), left.into()));
     }
-    if let Some(most) = settings.principal_concurrent {
+    if let Some(most) = settings.concurrent_of(principal) {
         let counts = entry.as_ref().and_then(|entry| entry.queue.as_ref()).map(FairQueue::counts);
         let (slots, taken, waiting) = counts.unwrap_or((most, 0, 0));
         let at_once = line("at_once", most.to_string(), (slots - taken) as u64);
         limits.push(LimitLine { waiting: waiting as u64, ..at_once });
     }
     if let Some(quotas) = quotas {
-        let day = quotas.usage(principal).await;
-        let of_day = line("day", format!("{}/d", day.limit), day.limit.saturating_sub(day.used));
-        limits.push(LimitLine { reset: Some(day.reset.0 / 1000), ..of_day });
+        for quota in quotas.usage(principal).await {
+            let limit = format!("{}/{}", quota.limit, quota.period.unit());
+            let left = line(&quota.period.to_string(), limit, quota.limit.saturating_sub(quota.used));
+            limits.push(LimitLine { reset: Some(quota.reset.0 / 1000), ..left });
+        }
     }
     PrincipalLimits { principal: principal.name().map(str::to_owned), limits }
 }

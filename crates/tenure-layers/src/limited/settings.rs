@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tenure_session::rate::Rate;
+use tenure_session::Principal;
+use tenure_session::rate::{QuotaLimits, Rate};
 
 use super::QueueBounds;
 
@@ -15,6 +16,10 @@ pub struct CallLimitSettings {
     pub principal_concurrent: Option<usize>,
     /// Calls of tools a day of each principal.
     pub calls_per_day: Option<usize>,
+    /// Calls of tools a month of each principal.
+    pub calls_per_month: Option<usize>,
+    /// The same four for principals whose names fit a pattern.
+    pub grants: PrincipalGrants,
     /// Requests of each session.
     pub session: Option<Rate>,
     /// Calls of tools by each principal.
@@ -41,6 +46,8 @@ impl Default for CallLimitSettings {
             principal: None,
             principal_concurrent: None,
             calls_per_day: None,
+            calls_per_month: None,
+            grants: PrincipalGrants::default(),
             session: None,
             tools: Vec::new(),
             tools_concurrent: Vec::new(),
@@ -59,8 +66,33 @@ impl CallLimitSettings {
     pub(super) fn limits_callers(&self) -> bool {
         self.principal.is_some()
             || self.principal_concurrent.is_some()
-            || self.calls_per_day.is_some()
             || self.session.is_some()
+            || !(self.grants.rates.is_empty() && self.grants.concurrent.is_empty())
+            || self.has_quotas()
+    }
+
+    /// Whether calls of a day or of a month are limited.
+    pub fn has_quotas(&self) -> bool {
+        self.calls_per_day.is_some()
+            || self.calls_per_month.is_some()
+            || !(self.grants.calls_per_day.is_empty() && self.grants.calls_per_month.is_empty())
+    }
+
+    /// The rate of a principal.
+    pub(super) fn rate_of(&self, principal: &Principal) -> Option<Rate> {
+        granted(&self.grants.rates, principal).or(self.principal)
+    }
+
+    /// How many requests of a principal there may be at once.
+    pub(super) fn concurrent_of(&self, principal: &Principal) -> Option<usize> {
+        granted(&self.grants.concurrent, principal).or(self.principal_concurrent)
+    }
+
+    /// How many calls a day and a month a principal has.
+    pub fn quotas_of(&self, principal: &Principal) -> QuotaLimits {
+        let day = granted(&self.grants.calls_per_day, principal).or(self.calls_per_day);
+        let month = granted(&self.grants.calls_per_month, principal).or(self.calls_per_month);
+        QuotaLimits { day: day.map(|most| most as u64), month: month.map(|most| most as u64) }
     }
 
     /// Whether anything of tools is limited.
@@ -76,6 +108,35 @@ impl CallLimitSettings {
         let named = |wanted: &str| self.servers_concurrent.iter().find(|(known, _)| known == wanted);
         name.and_then(named).or_else(|| named("*")).map(|(_, most)| *most)
     }
+}
+
+/// Limits and weights of principals by their names, such as `corp:alice` or `key:ci-*`, where `*` stands for any characters.
+/// Callers without a name are `anonymous`. The first pattern that fits counts.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PrincipalGrants {
+    /// Requests.
+    pub rates: Vec<(String, Rate)>,
+    /// Requests at once.
+    pub concurrent: Vec<(String, usize)>,
+    /// Calls of tools a day.
+    pub calls_per_day: Vec<(String, usize)>,
+    /// Calls of tools a month.
+    pub calls_per_month: Vec<(String, usize)>,
+    /// How many turns a principal has where others have one, in a queue in which principals take turns.
+    pub weights: Vec<(String, usize)>,
+}
+
+impl PrincipalGrants {
+    /// The turns of a principal.
+    pub(super) fn weight_of(&self, principal: &Principal) -> usize {
+        granted(&self.weights, principal).unwrap_or(1)
+    }
+}
+
+/// What the first pattern that fits the name of a principal says.
+fn granted<T: Copy>(grants: &[(String, T)], principal: &Principal) -> Option<T> {
+    let name = principal.name().unwrap_or("anonymous");
+    grants.iter().find(|(pattern, _)| fits(pattern, name)).map(|(_, granted)| *granted)
 }
 
 /// How a call of a tool is refused.
@@ -153,6 +214,31 @@ fn fits(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_pattern_that_fits_a_name_says_what_a_principal_has() {
+        let row = |pattern: &str, number| (pattern.to_owned(), number);
+        let grants = PrincipalGrants {
+            concurrent: vec![row("corp:alice", 8), row("corp:*", 4), row("anonymous", 1)],
+            weights: vec![row("key:*", 3)],
+            ..PrincipalGrants::default()
+        };
+        let settings =
+            CallLimitSettings { principal_concurrent: Some(2), grants, ..CallLimitSettings::default() };
+        for (name, concurrent, weight) in
+            [("corp:alice", 8, 1), ("corp:bob", 4, 1), ("key:ci", 2, 3), ("other:corp:bob", 2, 1)]
+        {
+            let principal = Principal::named(name);
+            assert_eq!(settings.concurrent_of(&principal), Some(concurrent), "{name}");
+            assert_eq!(settings.grants.weight_of(&principal), weight, "{name}");
+            assert_eq!(
+                (settings.rate_of(&principal), settings.quotas_of(&principal)),
+                (None, QuotaLimits::default())
+            );
+        }
+        assert_eq!(settings.concurrent_of(&Principal::ANONYMOUS), Some(1));
+        assert!(settings.limits_callers());
+    }
 
     #[test]
     fn a_pattern_names_tools_by_their_names_and_their_server() {

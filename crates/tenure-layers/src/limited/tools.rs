@@ -50,7 +50,9 @@ impl ToolLimits {
         Self {
             pairs: RateTable::new(MOST),
             in_all: settings.tools_in_all.iter().map(|_| RateCell::default()).collect(),
-            queues_in_all: queues.map(|limit| FairQueue::new(limit.limit, settings.queue)).collect(),
+            queues_in_all: queues
+                .map(|limit| FairQueue::new(limit.limit, settings.queue).weighing(&settings.grants))
+                .collect(),
         }
     }
 
@@ -94,15 +96,15 @@ impl ToolLimits {
     pub(super) fn reserve<'a>(
         &'a self,
         path: &'a ToolPath,
-        now: Ticks,
+        (now, nodes): (Ticks, u32),
         settings: &CallLimitSettings,
     ) -> Result<Reserved<'a>, Error> {
         let mut reserved = Reserved::default();
         for (pair, rate) in &path.own {
-            reserved.take(&pair.calls, rate, now, settings.max_wait, "tool")?;
+            reserved.take(&pair.calls, (*rate, nodes), now, settings.max_wait, "tool")?;
         }
         for (number, rate) in &path.in_all {
-            reserved.take(&self.in_all[*number], rate, now, settings.max_wait, "tool")?;
+            reserved.take(&self.in_all[*number], (*rate, nodes), now, settings.max_wait, "tool")?;
         }
         Ok(reserved)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenure_protocol::message::REFUSED;
 use tenure_protocol::{Error, Method, RawJson, Reply};
 use tenure_session::Principal;
 use tenure_session::rate::{Rate, RateCell, Ticks, rate_limited};
@@ -15,8 +16,8 @@ const SLOT_RETRY: Duration = Duration::from_secs(1);
 /// Room that was taken in cells, to be given back if the request is refused after all.
 #[derive(Default)]
 pub(super) struct Reserved<'a> {
-    cells: [Option<(&'a RateCell, &'a Rate)>; 2],
-    more: Vec<(&'a RateCell, &'a Rate)>,
+    cells: [Option<(&'a RateCell, Rate)>; 2],
+    more: Vec<(&'a RateCell, Rate)>,
     /// How long the request has to wait for its room.
     pub(super) wait: Duration,
 }
@@ -26,12 +27,14 @@ impl<'a> Reserved<'a> {
     pub(super) fn take(
         &mut self,
         cell: &'a RateCell,
-        rate: &'a Rate,
+        (rate, nodes): (Rate, u32),
         now: Ticks,
         ahead: Duration,
         per: &'static str,
     ) -> Result<(), Error> {
-        match cell.reserve(rate, now, 1, ahead) {
+        // What a client reads is the rate as it is configured.
+        let (whole, rate) = (rate, rate.among(nodes));
+        match cell.reserve(&rate, now, 1, ahead) {
             Ok(wait) => {
                 self.wait = self.wait.max(wait);
                 match self.cells.iter_mut().find(|place| place.is_none()) {
@@ -42,7 +45,7 @@ impl<'a> Reserved<'a> {
             }
             Err(wait) => {
                 self.give_back();
-                Err(rate_limited(per, rate, wait))
+                Err(rate_limited(per, &whole, wait))
             }
         }
     }
@@ -50,7 +53,7 @@ impl<'a> Reserved<'a> {
     fn give_back(&mut self) {
         let cells = std::mem::take(&mut self.cells);
         for (cell, rate) in cells.into_iter().flatten().chain(std::mem::take(&mut self.more)) {
-            cell.give_back(rate, 1);
+            cell.give_back(&rate, 1);
         }
     }
 }
@@ -73,6 +76,7 @@ pub(super) fn refused(error: &Error, method: &Method, over_limit: OverLimit) -> 
     tracing::debug!(reason = error.reason().as_str(), %method, %error, "over a limit");
     match over_limit {
         OverLimit::ToolResult if *method == Method::ToolsCall => Ok(RawJson::of(&serde_json::json!({
+            "_meta": { REFUSED: error.data() },
             "content": [{ "type": "text", "text": error.to_string() }],
             "isError": true,
         }))),

@@ -1,7 +1,8 @@
 //! Merges the lists of several servers: all are asked at the same time, and their pages are concatenated.
 //!
 //! The first page has the first page of every server. The cursor names the servers that have more, with their own
-//! cursors. A server that is away or too slow is left out, and the result says so.
+//! cursors. A server that is away or too slow is left out, and the result says so. One that a limit keeps the caller from is not away:
+//! the answer is the refusal then, since a client would take a shorter list for the whole one.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -118,6 +119,7 @@ impl Merged {
                     self.take_page(kind, part, page, &mut items, &mut next);
                 }
                 Ok(None) => answered = true,
+                Err(error) if error.is(Reason::RateLimited) => return Err(error),
                 Err(error) => {
                     tracing::debug!(backend = part.member.name, %error, "a server is missing from a list");
                     missing.push(&*part.member.name);

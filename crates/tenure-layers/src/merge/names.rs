@@ -65,7 +65,7 @@ pub(super) fn split<'a>(name: &'a str, prefixes: &[&str]) -> (&'a str, &'a str) 
 }
 
 /// The merged servers by the prefixes of their tools, for rules that name a server and its own name of a tool.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolPrefixes(Vec<(String, String)>);
 
 impl ToolPrefixes {

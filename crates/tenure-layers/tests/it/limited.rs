@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use futures_util::poll;
 use serde_json::json;
 use tenure_layers::limited::{
-    CallLimitSettings, CallLimits, CallPattern, OverLimit, PatternLimit, QueueBounds,
+    CallLimitSettings, CallLimits, CallPattern, OverLimit, PatternLimit, PrincipalGrants, QueueBounds,
+    Shedding, Signs,
 };
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RequestId, RpcError};
 use tenure_session::Principal;
@@ -254,7 +255,61 @@ async fn a_model_reads_that_it_has_to_slow_down_if_that_is_configured() {
     assert_eq!(result["isError"], true);
     let text = "Rate limit reached (1/s per principal): retry in 1 s";
     assert_eq!(result["content"], json!([{ "type": "text", "text": text }]));
+    let data = json!({ "reason": "rate_limited", "retryAfterMs": 950, "limit": "1/s", "per": "principal" });
+    assert_eq!(result["_meta"], json!({ "dev.tenure/refused": data }), "for programs");
     assert_eq!(told(&world.ask("resources/read", "ann", "").await).0, "principal", "only tools have results");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_principal_of_greater_weight_gets_more_of_a_server_at_its_limit() {
+    let grants = PrincipalGrants { weights: vec![("heavy-*".to_owned(), 3)], ..PrincipalGrants::default() };
+    let servers_concurrent = vec![("files".to_owned(), 1)];
+    let max_wait = Duration::from_secs(60);
+    let world = World::new(CallLimitSettings { servers_concurrent, grants, max_wait, ..settings() });
+    let calls = ["heavy-1", "ann"].into_iter().flat_map(|name| (0..40).map(move |_| name));
+    let mut calls: Vec<_> = calls.map(|name| (name, world.call(name, "read"))).collect();
+    let mut first = calls.remove(0).1;
+    assert!(poll!(&mut first).is_pending());
+    let order = parking_lot::Mutex::new(Vec::new());
+    let order = &order;
+    let all = join_all(calls.into_iter().map(|(name, call)| async move {
+        call.await.unwrap();
+        order.lock().push(name);
+    }));
+    let (_, _) = tokio::join!(first, all);
+    let early = &order.lock()[..24];
+    assert_eq!(early.iter().filter(|name| **name == "ann").count(), 6, "{early:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_cannot_keep_up_refuses_the_heaviest_principal_alone() {
+    for over_limit in [OverLimit::Error, OverLimit::ToolResult] {
+        let shedding = Shedding::new(Duration::from_millis(100), over_limit);
+        let mut world = World::new(settings());
+        let standing: Arc<dyn Backend> = Arc::new(Standing(Arc::clone(&world.server)));
+        world.front = shedding.in_front(standing).responder().unwrap();
+        for _ in 0..8 {
+            drop(join_all((0..200).map(|_| world.call("flood", "read"))));
+            world.call("ann", "read").await.unwrap();
+            shedding.look(Signs { lag: Duration::from_millis(150), memory_percent: 0 });
+        }
+        let before = world.server.calls.load(Ordering::SeqCst);
+        let refused = world.call("flood", "read").await;
+        match over_limit {
+            OverLimit::Error => assert_eq!(told(&refused), ("server".to_owned(), 2000)),
+            OverLimit::ToolResult => {
+                let result: serde_json::Value = refused.unwrap().read().unwrap();
+                assert_eq!(result["_meta"]["dev.tenure/refused"]["reason"], "rate_limited");
+            }
+        }
+        assert_eq!(world.server.calls.load(Ordering::SeqCst), before, "it does not reach the server");
+        world.call("ann", "read").await.unwrap();
+        world.ask("ping", "flood", "").await.unwrap();
+        for _ in 0..4 {
+            shedding.look(Signs::default());
+        }
+        world.call("flood", "read").await.unwrap();
+    }
 }
 
 #[tokio::test]

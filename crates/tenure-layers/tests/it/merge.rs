@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tenure_layers::limited::{CallLimitSettings, CallLimits};
 use tenure_layers::merge::{MergedBackend, MergedMember};
 use tenure_protocol::{Method, Reason, RpcError};
 use tenure_session::Limits;
@@ -97,5 +98,48 @@ async fn a_safe_call_outlives_a_server_that_is_lost_while_it_is_asked_for_its_to
     );
     let (call, _) = asked_of(&mut script, Method::ToolsCall, None).await;
     call.answer(&json!({ "content": [] }));
+    assert!(runtime::json_of(calling.await.unwrap())["result"].is_object());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_at_its_limit_is_not_left_out_of_a_list_as_if_it_were_away() {
+    let limits = CallLimits::new(CallLimitSettings {
+        servers_concurrent: vec![("busy".to_owned(), 1)],
+        max_wait: Duration::from_secs(1),
+        ..CallLimitSettings::default()
+    });
+    let ((busy, mut script), (idle, mut other)) = (FakeBackend::new(), FakeBackend::new());
+    for backend in [&busy, &idle] {
+        backend.set_capabilities(json!({ "tools": {} }));
+    }
+    let busy = limits.in_front_of_server(busy, Some("busy"));
+    let member =
+        |name: &str, backend| MergedMember { name: name.to_owned(), prefix: name.to_owned(), backend };
+    let merged =
+        Arc::new(MergedBackend::new([member("busy", busy), member("idle", idle)], OPEN_TIMEOUT, 1 << 20));
+    let in_json = Limits { json_wait: Duration::from_secs(60), ..Limits::default() };
+    let sessions = runtime::start(Arc::new(Memory::new()), merged, in_json);
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let calling = runtime::send(&session, runtime::request(1, "tools/call", &json!({ "name": "busy__t" })));
+    let (call, _) = asked_of(&mut script, Method::ToolsCall, None).await;
+
+    let listing = runtime::send(&session, runtime::request(2, "tools/list", &json!({})));
+    let (list, _) = asked_of(&mut other, Method::ToolsList, None).await;
+    list.answer(&json!({ "tools": [{ "name": "t", "inputSchema": {} }] }));
+    let listed = runtime::json_of(listing.await.unwrap());
+    assert_eq!(listed["error"]["data"]["reason"], "rate_limited", "{listed}");
+    assert_eq!(listed["error"]["data"]["per"], "backend", "{listed}");
+
+    // A list waits for a slot, and is whole then.
+    let listing = runtime::send(&session, runtime::request(3, "tools/list", &json!({})));
+    let (list, _) = asked_of(&mut other, Method::ToolsList, None).await;
+    list.answer(&json!({ "tools": [{ "name": "t", "inputSchema": {} }] }));
+    call.answer(&json!({ "content": [] }));
+    let (list, _) = asked_of(&mut script, Method::ToolsList, None).await;
+    list.answer(&json!({ "tools": [{ "name": "t", "inputSchema": {} }] }));
+    let listed = runtime::json_of(listing.await.unwrap());
+    let names: Vec<_> =
+        listed["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["busy__t", "idle__t"]);
     assert!(runtime::json_of(calling.await.unwrap())["result"].is_object());
 }

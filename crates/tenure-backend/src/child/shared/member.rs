@@ -22,11 +22,11 @@ const WAITING_BYTES: usize = 4 << 20;
 pub(super) struct MemberSession {
     pub(super) number: u64,
     pub(super) outlet: Outlet,
-    queue: Mutex<Queue>,
+    queue: Mutex<CallQueue>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct CallQueue {
     waiting: VecDeque<MemberMessage>,
     bytes: usize,
     /// A task or caller is passing on messages, and will empty the queue.
@@ -127,7 +127,7 @@ impl MemberSession {
     }
 }
 
-impl Queue {
+impl CallQueue {
     fn push(&mut self, message: MemberMessage, member: &MemberSession) {
         let is_full = self.waiting.len() >= WAITING || self.bytes >= WAITING_BYTES;
         // Answers are never dropped: a caller waits for each, and there are no more of them than requests in flight.

@@ -130,8 +130,9 @@ async fn a_server_that_stays_away_is_given_up() {
     let server = Raw::start(|_, asked| serve(asked)).await;
     let sessions = in_front_of(&server.url, 2 * A_WHILE);
     let session = soon(runtime::session(&sessions, "2025-11-25")).await;
-    server.stop().await;
+    // Before it is away: the patience counts from when that is noticed, which may be before the request.
     let began = Instant::now();
+    server.stop().await;
     let refused = ask(&session, 1, "tools/call", &call("unsafe")).await;
     assert_eq!(refused["error"]["data"]["reason"], "backend_unavailable", "never sent: {refused}");
     assert!(began.elapsed() >= 2 * A_WHILE, "{:?}", began.elapsed());
