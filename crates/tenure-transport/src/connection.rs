@@ -16,9 +16,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, EXPECT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
@@ -37,6 +38,10 @@ use crate::opening::{Protocol, ProtocolProbe};
 use crate::reserve::Spare;
 use crate::stages::{KeptConnection, Stages};
 use crate::stall::Stall;
+
+/// How much of a request that was answered without its body is still read, and for how long.
+const REST_BYTES: usize = 64 << 10;
+const REST_WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -94,6 +99,8 @@ pub(crate) fn serve<W: Wire>(
         receiving: Mutex::new(Some(stages.receiving.token())),
         unread: Mutex::new(None),
         has_unread: AtomicBool::new(false),
+        left: Mutex::new(None),
+        has_left: AtomicBool::new(false),
         stages: stages.clone(),
     });
     let service = RequestService { router: router.clone(), remote, admission, flags: Arc::clone(&flags) };
@@ -250,6 +257,10 @@ struct ConnectionFlags {
     unread: Mutex<Option<Unread>>,
     /// Whether `unread` is set, so that a connection without a large answer need not lock.
     has_unread: AtomicBool,
+    /// The rest of a request that was answered before all of it was read.
+    left: Mutex<Option<Incoming>>,
+    /// Whether `left` is set, so that a connection whose requests are read need not lock.
+    has_left: AtomicBool,
     stages: Stages,
 }
 
@@ -314,6 +325,19 @@ impl ConnectionFlags {
                 .unwrap_or_else(PoisonError::into_inner)
                 .as_ref()
                 .is_some_and(Unread::is_given_up)
+    }
+
+    /// Keeps the rest of a request that is answered without it.
+    fn leave(&self, body: Incoming) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        self.has_left.store(true, Ordering::Release);
+    }
+
+    fn take_left(&self) -> Option<Incoming> {
+        if !self.has_left.swap(false, Ordering::AcqRel) {
+            return None;
+        }
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Lets the stop go on without this connection.
@@ -399,7 +423,8 @@ fn answer(
         return Box::pin(async move { Ok(router.handle(request, Some(&remote)).await) });
     }
     let received = Arc::clone(&flags);
-    let request = request.map(|body| Received { body, flags: received });
+    let waits_to_send = request.headers().contains_key(EXPECT);
+    let request = request.map(|body| Received { body: Some(body), flags: received });
     Box::pin(async move {
         let mut response = {
             let mut handled = std::pin::pin!(router.handle(request, Some(&remote)));
@@ -412,7 +437,17 @@ fn answer(
             .await
         };
         flags.sends(response.body());
-        if flags.stages.leaving.is_cancelled() {
+        let is_read = match flags.take_left() {
+            None => true,
+            // The client has not sent the body yet, and need not; or it took too long already.
+            Some(_) if waits_to_send || response.status() == StatusCode::REQUEST_TIMEOUT => false,
+            Some(rest) if rest.size_hint().lower() > REST_BYTES as u64 => false,
+            Some(rest) => Box::pin(read_rest(rest)).await,
+        };
+        if is_read {
+            flags.is_read.store(true, Ordering::Release);
+        }
+        if !is_read || flags.stages.leaving.is_cancelled() {
             say_close(&mut response);
             flags.is_last.store(true, Ordering::Release);
         }
@@ -428,20 +463,18 @@ fn say_close<B>(response: &mut Response<B>) {
     }
 }
 
-pin_project! {
-    /// The body of a request. It notes whether all of it was read.
-    struct Received {
-        #[pin]
-        body: Incoming,
-        flags: Arc<ConnectionFlags>,
-    }
+/// The body of a request. It notes whether all of it was read, and leaves the rest to the connection.
+struct Received {
+    /// Taken when it is dropped.
+    body: Option<Incoming>,
+    flags: Arc<ConnectionFlags>,
+}
 
-    impl PinnedDrop for Received {
-        fn drop(this: Pin<&mut Self>) {
-            let this = this.project();
-            if this.body.is_end_stream() {
-                this.flags.is_read.store(true, Ordering::Release);
-            }
+impl Drop for Received {
+    fn drop(&mut self) {
+        match self.body.take() {
+            Some(body) if !body.is_end_stream() => self.flags.leave(body),
+            _ => self.flags.is_read.store(true, Ordering::Release),
         }
     }
 }
@@ -451,24 +484,43 @@ impl http_body::Body for Received {
     type Error = hyper::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = self.project();
-        let frame = this.body.poll_frame(cx);
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = Pin::new(body).poll_frame(cx);
         if let Poll::Ready(None) = frame {
-            this.flags.is_read.store(true, Ordering::Release);
+            self.body = None;
+            self.flags.is_read.store(true, Ordering::Release);
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Incoming::size_hint)
     }
+}
+
+/// Reads the rest of a request that was answered without it, so that the connection can be kept. Without this, hyper would
+/// close the connection under a client that is still writing, or is about to send its next request. Returns whether the request
+/// was read to its end.
+async fn read_rest(mut body: Incoming) -> bool {
+    let rest = async {
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            length += frame.data_ref().map_or(0, Bytes::len);
+            if length > REST_BYTES {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(REST_WAIT, rest).await.unwrap_or(false)
 }
 
 /// A connection whose protocol is known, with the bytes that were read to find it out; hyper reads them first.

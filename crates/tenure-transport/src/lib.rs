@@ -32,6 +32,7 @@ pub mod tls;
 mod era_choice;
 mod correlation;
 pub mod observe;
+pub mod cluster;
 pub mod http;
 mod duplex;
 pub mod stdio;

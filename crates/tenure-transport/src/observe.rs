@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Uri;
 use tenure_protocol::message::{WrittenAnswer, written_answer};
+use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Message, Method, Reason, Request, RequestId, params};
 use tenure_session::call::Caller;
-use tenure_session::{Principal, Route, Session};
+use tenure_session::figures::RequestFigures;
+use tenure_session::{Principal, Route, Session, SessionKey};
 use tokio::time::Instant;
 
 use crate::correlation;
@@ -54,6 +56,10 @@ pub struct RequestEnd<'a> {
     pub bytes_out: u64,
     /// The name of the session in logs; never its id.
     pub session: Option<&'a str>,
+    /// The hash of its id, if it is still there.
+    pub session_key: Option<&'a SessionKey>,
+    /// The revision that it was answered in, if it was read so far.
+    pub protocol: Option<&'static str>,
     /// Who sent it.
     pub principal: &'a Principal,
     /// The name that the client gave itself.
@@ -82,12 +88,41 @@ impl<'a> RequestEnd<'a> {
             bytes_in: 0,
             bytes_out: 0,
             session: None,
+            session_key: None,
+            protocol: None,
             principal,
             client: None,
             remote: None,
             correlation: None,
             trace: None,
         }
+    }
+}
+
+impl RequestEnd<'_> {
+    /// Whether it was a request of MCP, and not a notification, an answer, or a request of HTTP alone.
+    pub fn is_call(&self) -> bool {
+        self.method.is_some_and(|method| !method.as_str().starts_with("notifications/"))
+    }
+
+    /// Whether it ended with an error, or with a result that says that the tool failed.
+    pub fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Error { .. } | Outcome::ToolError | Outcome::Limited { .. })
+    }
+
+    /// Adds it to the figures of its session.
+    fn count_for(&self, session: &Session) {
+        let Some(method) = self.method.filter(|_| self.is_call()) else { return };
+        session.count(&RequestFigures {
+            method,
+            name: self.name,
+            has_failed: self.has_failed(),
+            took: (self.outcome != Outcome::None).then_some(self.duration),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            remote: self.remote,
+            transport: self.transport,
+        });
     }
 }
 
@@ -112,6 +147,11 @@ pub enum Outcome {
     Result,
     /// The result of a tool that says that the tool failed.
     ToolError,
+    /// The result of a tool that says in words that the call was refused, where `limits.answer` asks for that.
+    Limited {
+        /// Why.
+        reason: Reason,
+    },
     /// An error.
     Error {
         /// Its code.
@@ -126,6 +166,7 @@ impl From<WrittenAnswer> for Outcome {
         match answer {
             WrittenAnswer::Result { is_tool_error: false } => Self::Result,
             WrittenAnswer::Result { is_tool_error: true } => Self::ToolError,
+            WrittenAnswer::Refused { reason } => Self::Limited { reason },
             WrittenAnswer::Error { code, reason } => Self::Error { code, reason },
         }
     }
@@ -153,6 +194,19 @@ impl Observers {
             _ => Self(Some(Arc::new(All(all)))),
         }
     }
+}
+
+impl Observers {
+    /// For requests of which the observers hear elsewhere: here they only count for their session.
+    pub(crate) fn silenced(&self) -> Self {
+        Self(self.0.as_ref().map(|_| Arc::new(Silence) as _))
+    }
+}
+
+struct Silence;
+
+impl RequestObserver for Silence {
+    fn ended(&self, _: &RequestEnd<'_>) {}
 }
 
 struct All(Vec<Arc<dyn RequestObserver>>);
@@ -298,7 +352,7 @@ impl RequestNotes {
             Message::Response(_) => return,
         };
         let name = match method {
-            Method::ToolsCall | Method::PromptsGet => params::text_member(params, "name"),
+            Method::ToolsCall | Method::PromptsGet => params::tool_name(params),
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 params::text_member(params, "uri")
             }
@@ -344,9 +398,10 @@ impl RequestNotes {
 
     /// A message that goes to the client; only an answer says how the request ended.
     pub(crate) fn sends(&self, message: &[u8]) {
-        let is_tool = || matches!(self.noted().method, Some(Method::ToolsCall));
-        if let Some(answer) = written_answer(message, is_tool()) {
-            self.noted().outcome = answer.into();
+        let mut noted = self.noted();
+        let is_tool = matches!(noted.method, Some(Method::ToolsCall));
+        if let Some(answer) = written_answer(message, is_tool) {
+            noted.outcome = answer.into();
         }
     }
 
@@ -367,7 +422,8 @@ impl Drop for OpenRequest {
         let Some(observer) = &notes.observers.0 else { return };
         let noted = notes.noted();
         let session = noted.session.as_ref();
-        observer.ended(&RequestEnd {
+        let is_modern = session.is_none() && noted.client.is_some();
+        let request = RequestEnd {
             transport: notes.transport,
             http: notes.http.as_ref().map(|(method, uri)| HttpEnd {
                 method,
@@ -383,13 +439,19 @@ impl Drop for OpenRequest {
             duration: notes.began.elapsed(),
             bytes_in: noted.bytes_in,
             bytes_out: notes.bytes_out.load(Ordering::Relaxed),
+            session_key: session.map(|session| session.key()),
+            protocol: session.map(|session| session.revision().as_str()).or(is_modern.then_some(MODERN)),
             session: session.map_or(noted.label.as_deref(), |session| Some(session.label())),
             principal: &noted.principal,
             client: session.map_or(noted.client.as_deref(), |session| session.client_name().map(cut)),
             remote: notes.remote,
             correlation: Some(&notes.correlation),
             trace: notes.trace.as_deref(),
-        });
+        };
+        if let Some(session) = session {
+            request.count_for(session);
+        }
+        observer.ended(&request);
     }
 }
 
@@ -430,24 +492,36 @@ impl OpenCalls {
     ) -> Option<Arc<str>> {
         let of = self.0.as_ref()?;
         let correlation = correlation::make();
-        let open = OpenRequest::new(RequestNotes::begin(
-            &of.observers,
-            (of.transport, of.caller.remote),
-            &of.route,
-            Arc::clone(&correlation),
-        ));
-        let notes = open.notes();
-        notes.principal(&of.caller.principal);
-        notes.read(bytes);
-        notes.message(&Message::Request(request.clone()));
-        if let Some(session) = session {
-            notes.session(session);
-        }
-        let mut calls = of.lock();
-        if calls.len() < MOST_WATCHED {
-            calls.push((request.id.clone(), open));
+        of.watch(request, of.open(bytes, session, &correlation));
+        Some(correlation)
+    }
+
+    /// The requests of a batch came, each with the bytes of its element. They have one correlation id.
+    pub(crate) fn begin_batch<'a>(
+        &self,
+        requests: impl Iterator<Item = (&'a Request, usize)>,
+        messages: usize,
+        session: &Arc<Session>,
+    ) -> Option<Arc<str>> {
+        let of = self.0.as_ref()?;
+        let correlation = correlation::make();
+        for (request, bytes) in requests {
+            let open = of.open(bytes, Some(session), &correlation);
+            open.notes().batch(messages);
+            of.watch(request, open);
         }
         Some(correlation)
+    }
+
+    /// A batch was refused as a whole.
+    pub(crate) fn refused_batch(&self, messages: usize, bytes: usize, refusal: &Bytes) {
+        let Some(of) = &self.0 else { return };
+        let open = of.open(bytes, None, &correlation::make());
+        let notes = open.notes();
+        notes.batch(messages);
+        notes.sends(refusal);
+        notes.sent(refusal.len());
+        notes.complete();
     }
 
     /// The answer to a request was queued.
@@ -497,6 +571,30 @@ impl OpenCalls {
 }
 
 impl CallsOfConnection {
+    fn open(&self, bytes: usize, session: Option<&Arc<Session>>, correlation: &Arc<str>) -> OpenRequest {
+        let open = OpenRequest::new(RequestNotes::begin(
+            &self.observers,
+            (self.transport, self.caller.remote),
+            &self.route,
+            Arc::clone(correlation),
+        ));
+        let notes = open.notes();
+        notes.principal(&self.caller.principal);
+        notes.read(bytes);
+        if let Some(session) = session {
+            notes.session(session);
+        }
+        open
+    }
+
+    fn watch(&self, request: &Request, open: OpenRequest) {
+        open.notes().message(&Message::Request(request.clone()));
+        let mut calls = self.lock();
+        if calls.len() < MOST_WATCHED {
+            calls.push((request.id.clone(), open));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<(RequestId, OpenRequest)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -158,7 +158,8 @@ impl HttpServer {
                     ConnectionAdmission::Spare(reserve.take(peer, &permits))
                 }
             };
-            let remote = Remote { share: Some(share), ..Remote::new(address, scheme) };
+            let last_shown = router.last_shown();
+            let remote = Remote { share: Some(share), last_shown, ..Remote::new(address, scheme) };
             let caller = (remote, admission.clone());
             let (kill, stages) = (kill.clone().cancelled_owned(), stages.clone());
             // Two kinds of task, because a task that can also do TLS would be five times as large.

@@ -206,7 +206,7 @@ impl DuplexConnection {
         match incoming {
             Ok(Incoming::One(message)) => self.message(message, bytes, lines).await,
             Ok(Incoming::Batch(elements)) => {
-                if let Err(error) = self.batch(&elements).await {
+                if let Err(error) = self.batch(&elements, bytes).await {
                     self.refuse(&error, None).await;
                 }
             }
@@ -404,25 +404,43 @@ impl DuplexConnection {
     }
 
     /// Takes an array of messages, all or none.
-    async fn batch(&self, elements: &[RawJson]) -> Result<(), Error> {
-        let session = self.session.as_ref().filter(|session| session.revision().has_batches());
-        let session = session.ok_or_else(no_batch)?;
-        let Batch { messages, requests } =
-            Batch::read(elements, Eras::Both).map_err(|fault| match fault {
-                BatchFault::Modern => modern_batch(),
-                BatchFault::Initialize => no_message("initialize must not be part of a batch"),
-                BatchFault::Malformed(Malformed::Syntax(_)) => no_message("an element is not JSON"),
-                BatchFault::Malformed(Malformed::Envelope(detail, _)) => no_message(detail),
-            })?;
+    async fn batch(&self, elements: &[RawJson], bytes: usize) -> Result<(), Error> {
+        let calls = &self.settings.calls;
+        let (session, Batch { messages, requests }) = self.read_batch(elements).inspect_err(|error| {
+            calls.refused_batch(elements.len(), bytes, &refusal(error, None));
+        })?;
         for message in &messages {
             if let Message::Response(response) = message {
                 self.questions.settle(&response.id);
             }
         }
-        if let Some(Answer::Stream(reader)) = session.batch(messages, &self.settings.caller)? {
+        let of_batch = messages.iter().zip(elements).filter_map(|(message, element)| match message {
+            Message::Request(request) => Some((request, element.bytes().len())),
+            Message::Notification(_) | Message::Response(_) => None,
+        });
+        let mut caller = self.settings.caller.clone();
+        if let Some(correlation) = calls.begin_batch(of_batch, messages.len(), session) {
+            caller.correlation = Some(correlation);
+        }
+        let answer = session.batch(messages, &caller).inspect_err(|error| {
+            requests.iter().for_each(|id| calls.end(id, &refusal(error, Some(id))));
+        })?;
+        if let Some(Answer::Stream(reader)) = answer {
             self.carry(session, reader, requests).await;
         }
         Ok(())
+    }
+
+    fn read_batch(&self, elements: &[RawJson]) -> Result<(&Arc<Session>, Batch), Error> {
+        let session = self.session.as_ref().filter(|session| session.revision().has_batches());
+        let session = session.ok_or_else(no_batch)?;
+        let batch = Batch::read(elements, Eras::Both).map_err(|fault| match fault {
+            BatchFault::Modern => modern_batch(),
+            BatchFault::Initialize => no_message("initialize must not be part of a batch"),
+            BatchFault::Malformed(Malformed::Syntax(_)) => no_message("an element is not JSON"),
+            BatchFault::Malformed(Malformed::Envelope(detail, _)) => no_message(detail),
+        })?;
+        Ok((session, batch))
     }
 
     /// A message that was too long to keep: refuses the request, or answers the server's question with an error.

@@ -15,6 +15,7 @@ use http::request::Parts;
 use tenure_auth::scope::{ScopeRules, ScopeSet};
 use tenure_auth::{
     AuthRefusal, Authenticator, Identity, Presented, ProtectedResource, TokenFault, UnixSeconds,
+    VouchedIdentity,
 };
 use tenure_protocol::{Error, Message, Method, Reason, RequestId, params};
 use tenure_session::budget::Peer;
@@ -25,6 +26,7 @@ use tenure_session::{Principal, Session, UsableUntil};
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote};
 use super::reject::{reject, reject_credentials, reject_exchange};
+use crate::cluster::RequestTry;
 use crate::observe::RequestNotes;
 
 /// The longest wait for an expiry before the clock is looked at again.
@@ -84,9 +86,32 @@ pub(super) struct Sender<'a> {
     generation: u64,
     /// Where to note what becomes of the request, if it is observed.
     pub(super) notes: Option<&'a Arc<RequestNotes>>,
+    pub(super) hop: Hop,
+}
+
+/// Whence a request came to this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hop {
+    /// From its client.
+    Client,
+    /// From another node, which its client has reached.
+    Peer(RequestTry),
 }
 
 impl Sender<'_> {
+    /// Whether another node may have begun the request.
+    pub(super) fn attempt(&self) -> RequestTry {
+        match self.hop {
+            Hop::Client => RequestTry::First,
+            Hop::Peer(attempt) => attempt,
+        }
+    }
+
+    /// Who it is, for the node that has the session.
+    pub(super) fn vouched(&self) -> Option<VouchedIdentity> {
+        self.identity.as_deref().map(VouchedIdentity::from)
+    }
+
     /// What its credentials grant.
     pub(super) fn scopes(&self) -> Granted {
         match &self.identity {
@@ -107,6 +132,42 @@ impl Sender<'_> {
     pub(super) fn extends(&self, until: &UsableUntil) {
         if let Some(identity) = &self.identity {
             until.extend(expires(identity));
+        }
+    }
+}
+
+/// The sender of a request whose answer comes from another node. It is kept as long as the answer, which may have to be asked for
+/// again.
+#[derive(Debug)]
+pub(super) struct KeptSender {
+    remote: Option<Remote>,
+    principal: Principal,
+    identity: Option<Arc<Identity>>,
+    generation: u64,
+    notes: Option<Arc<RequestNotes>>,
+}
+
+impl KeptSender {
+    pub(super) fn of(sender: &Sender<'_>) -> Self {
+        Self {
+            // Its credentials were verified, and are not needed again.
+            remote: sender.remote.cloned().map(|remote| Remote { last_shown: None, ..remote }),
+            principal: sender.principal.clone(),
+            identity: sender.identity.clone(),
+            generation: sender.generation,
+            notes: sender.notes.cloned(),
+        }
+    }
+
+    /// The sender, who asks for the rest of an answer.
+    pub(super) fn sender(&self, hop: Hop) -> Sender<'_> {
+        Sender {
+            remote: self.remote.as_ref(),
+            principal: self.principal.clone(),
+            identity: self.identity.clone(),
+            generation: self.generation,
+            notes: self.notes.as_ref(),
+            hop,
         }
     }
 }
@@ -132,7 +193,16 @@ impl Opener {
         }
     }
 
-    /// The same for something that newer credentials cannot prolong.
+    /// Waits until its credentials were taken back. Their expiry is watched at the node that has the session, which sees newer
+    /// ones.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(super) async fn taken_back(&self) {
+        self.authenticator.taken_back(&self.identity).await;
+    }
+
+    /// As [`Opener::ended`], for something that newer credentials cannot prolong.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -197,13 +267,18 @@ impl Endpoint {
                 identity: None,
                 generation: 0,
                 notes,
+                hop: Hop::Client,
             });
         };
         // Read first: what is taken back while the credentials are verified is noticed later.
         let generation = auth.authenticator.generation();
         let certificate = remote.and_then(|remote| remote.certificate.as_deref());
+        let last_shown = remote.and_then(|remote| remote.last_shown.as_deref());
         let verified = match Presented::read(&parts.headers, &parts.uri, parts.method.as_str()) {
-            Ok(presented) => auth.verify(&presented.with_certificate(certificate)).await,
+            Ok(presented) => {
+                let presented = presented.with_certificate(certificate).with_last_shown(last_shown);
+                auth.verify(&presented).await
+            }
             Err(refusal) => Err(refusal),
         };
         match verified {
@@ -212,13 +287,73 @@ impl Endpoint {
                 if let Some(notes) = notes {
                     notes.principal(&principal);
                 }
-                Ok(Sender { remote, principal, identity: Some(identity), generation, notes })
+                Ok(Sender {
+                    remote,
+                    principal,
+                    identity: Some(identity),
+                    generation,
+                    notes,
+                    hop: Hop::Client,
+                })
             }
             Err(refusal) => Err(Box::new(match self.count_failure(&refusal, remote) {
                 Err(error) => reject_credentials(&error),
                 Ok(()) => auth.refuse(&refusal, None, Answers::Session),
             })),
         }
+    }
+
+    /// The sender of a request that another node has verified. Called for requests of the peer port alone.
+    ///
+    /// # Errors
+    /// The response for a sender that this node would not serve: without an identity where one is needed, or with credentials
+    /// that were taken back.
+    pub(super) fn vouched<'a>(
+        &self,
+        remote: &'a Remote,
+        vouched: Option<&VouchedIdentity>,
+        attempt: RequestTry,
+    ) -> Result<Sender<'a>, Box<Response<Body>>> {
+        let hop = Hop::Peer(attempt);
+        let generation = self.auth().map_or(0, |auth| auth.authenticator.generation());
+        let identity = vouched.and_then(VouchedIdentity::identity);
+        let (identity, auth) = match (identity, self.auth()) {
+            (Some(identity), auth) => (identity, auth),
+            (None, None) if vouched.is_none() => {
+                let principal = Principal::ANONYMOUS;
+                return Ok(Sender {
+                    remote: Some(remote),
+                    principal,
+                    identity: None,
+                    generation,
+                    notes: None,
+                    hop,
+                });
+            }
+            // The other node asks for no credentials, or has another version of them.
+            (None, Some(auth)) => {
+                return Err(Box::new(auth.refuse(&AuthRefusal::Missing, None, Answers::Session)));
+            }
+            (None, None) => {
+                let error = Error::new(Reason::Unauthorized, "The caller's identity cannot be read");
+                return Err(Box::new(reject(&error, None)));
+            }
+        };
+        if let Some(auth) = auth
+            && auth.authenticator.is_taken_back(&identity)
+        {
+            let refusal = AuthRefusal::Invalid(TokenFault::Revoked);
+            return Err(Box::new(auth.refuse(&refusal, None, Answers::Session)));
+        }
+        let principal = Principal::verified(identity.principal_shared(), identity.client_shared());
+        Ok(Sender {
+            remote: Some(remote),
+            principal,
+            identity: Some(Arc::new(identity)),
+            generation,
+            notes: None,
+            hop,
+        })
     }
 
     /// Checks that the credentials of a sender were not taken back while the body of its request arrived.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
-use tenure_auth::ClientCertificate;
+use tenure_auth::{ClientCertificate, LastShown};
 use tenure_protocol::{Eras, Error, Reason};
 use tenure_session::budget::{Budget, Peer, Resource, Share, Taken};
 use tenure_session::call::{Caller, Collect};
@@ -20,6 +20,7 @@ use super::access::{EndpointAuth, Sender};
 use super::answer::AnswerFormat;
 use super::body::Body;
 use super::cors::{self, BrowserPage};
+use super::elsewhere::{Carried, Found, Hold};
 use super::event_body::SessionEvents;
 use super::guard::{self, AllowedHosts, AllowedOrigins};
 use super::headers;
@@ -28,6 +29,7 @@ use super::proxies::TrustedProxies;
 use super::refused::Refused;
 use super::reject::{reject, reject_method};
 use super::sse::Wording;
+use crate::cluster::Relay;
 use crate::correlation;
 use crate::observe::{Observers, OpenRequest, RequestNotes};
 
@@ -84,6 +86,8 @@ pub(super) struct EndpointState {
     pub(super) rules: Rules,
     /// Who may use it; anybody, if it is `None`.
     auth: Option<EndpointAuth>,
+    /// The way to the nodes that have the other sessions, in a cluster.
+    pub(super) relay: Option<Relay>,
     refused: Refused,
     /// Tasks that read streams for clients. Each ends with the connection of its client.
     pub(super) tasks: TaskTracker,
@@ -102,12 +106,14 @@ pub struct Remote {
     pub(crate) share: Option<Share>,
     /// The certificate that it proved to own.
     pub certificate: Option<Arc<ClientCertificate>>,
+    /// The credentials that its connection showed last, if an endpoint asks for any.
+    pub(crate) last_shown: Option<Arc<LastShown>>,
 }
 
 impl Remote {
     /// A client at this address that speaks `http` or `https`.
     pub fn new(address: SocketAddr, scheme: &'static str) -> Self {
-        Self { address, proxy: None, scheme, share: None, certificate: None }
+        Self { address, proxy: None, scheme, share: None, certificate: None, last_shown: None }
     }
 
     /// The other end of the connection itself: a proxy, or the client.
@@ -121,13 +127,15 @@ impl Remote {
         let address = rules.proxies.client(peer.address, headers)?;
         let share = Some(rules.budget.share(Peer::at(address.ip())));
         // The certificate is the proxy's, and proves nothing of the client.
-        Some(Self { address, proxy: Some(peer.address), share, certificate: None, scheme: peer.scheme })
+        let (proxy, scheme, last_shown) = (Some(peer.address), peer.scheme, peer.last_shown.clone());
+        Some(Self { address, proxy, share, certificate: None, scheme, last_shown })
     }
 }
 
-/// The sender of a request, and the memory that the request takes.
+/// The sender of a request, its body, and the memory that the request takes.
 pub(super) struct Asker<'a> {
     pub(super) sender: &'a Sender<'a>,
+    pub(super) body: &'a Bytes,
     /// The memory of its body.
     pub(super) held: Arc<Taken>,
 }
@@ -140,6 +148,7 @@ impl Endpoint {
             exchanges: None,
             rules,
             auth: None,
+            relay: None,
             refused: Refused::default(),
             tasks: TaskTracker::new(),
         }))
@@ -148,12 +157,13 @@ impl Endpoint {
     /// Serves only senders with good credentials.
     #[must_use]
     pub fn with_auth(self, auth: EndpointAuth) -> Self {
-        let EndpointState { sessions, exchanges, rules, .. } = &*self.0;
+        let EndpointState { sessions, exchanges, rules, relay, .. } = &*self.0;
         Self(Arc::new(EndpointState {
             sessions: sessions.clone(),
             exchanges: exchanges.clone(),
             rules: rules.clone(),
             auth: Some(auth),
+            relay: relay.clone(),
             refused: Refused::default(),
             tasks: TaskTracker::new(),
         }))
@@ -162,12 +172,28 @@ impl Endpoint {
     /// Serves requests without a session too.
     #[must_use]
     pub fn with_exchanges(self, exchanges: Exchanges) -> Self {
-        let EndpointState { sessions, rules, auth, .. } = &*self.0;
+        let EndpointState { sessions, rules, auth, relay, .. } = &*self.0;
         Self(Arc::new(EndpointState {
             sessions: sessions.clone(),
             exchanges: Some(exchanges),
             rules: rules.clone(),
             auth: auth.clone(),
+            relay: relay.clone(),
+            refused: Refused::default(),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// Sends requests for sessions of other nodes to those nodes.
+    #[must_use]
+    pub fn with_relay(self, relay: Relay) -> Self {
+        let EndpointState { sessions, exchanges, rules, auth, .. } = &*self.0;
+        Self(Arc::new(EndpointState {
+            sessions: sessions.clone(),
+            exchanges: exchanges.clone(),
+            rules: rules.clone(),
+            auth: auth.clone(),
+            relay: Some(relay),
             refused: Refused::default(),
             tasks: TaskTracker::new(),
         }))
@@ -238,6 +264,16 @@ impl Endpoint {
         OpenRequest::http(&self.0.rules.observers, parts, sender, self.0.sessions.route())
     }
 
+    /// As `observe`, for a request that the node observes which its client has reached.
+    pub(super) fn observe_relayed(
+        &self,
+        parts: &http::request::Parts,
+        remote: &Remote,
+    ) -> Option<OpenRequest> {
+        let sender = (remote.scheme, Some(remote.address));
+        OpenRequest::http(&self.0.rules.observers.silenced(), parts, sender, self.0.sessions.route())
+    }
+
     pub(super) fn rules(&self) -> &Rules {
         &self.0.rules
     }
@@ -268,8 +304,13 @@ impl Endpoint {
                 return ControlFlow::Break(reject(&error, None));
             }
         };
-        match page.as_ref().and_then(|page| page.preflight(&parts.method, &parts.headers, methods)) {
-            Some(response) => ControlFlow::Break(response),
+        let preflight = page.as_ref().and_then(|page| page.preflight(&parts.method, &parts.headers, methods));
+        if let Some(response) = preflight {
+            return ControlFlow::Break(response);
+        }
+        // Also requests without a session: their states are sealed with the keys in which this node differs.
+        match self.0.relay.as_ref().and_then(|relay| relay.roster().refusal()) {
+            Some(error) => ControlFlow::Break(cors::readable(reject(&error, None), page)),
             None => ControlFlow::Continue(page),
         }
     }
@@ -293,24 +334,35 @@ impl Endpoint {
         }
     }
 
-    /// Finds the session that the headers name. If it has to be woken, its memory counts against the sender's share.
+    /// Finds the session that the headers name. If it has to be woken, its memory counts against the sender's share. If
+    /// another node has it, that node is asked for the answer. `hold` says how long the request has waited for that.
     pub(super) async fn session(
         &self,
         parts: &http::request::Parts,
         sender: &Sender<'_>,
-    ) -> Result<Arc<Session>, Error> {
+        carried: Carried<'_>,
+        hold: &mut Option<Hold>,
+    ) -> Result<Found, Error> {
         let share = || Some(self.share(sender.remote));
-        let found = match session_id(parts) {
-            Ok(id) => self.0.sessions.find_within(share, &id, &sender.principal).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(session) => {
-                sender.uses(&session);
-                Ok(session)
+        let found = match (session_id(parts), &self.0.relay) {
+            (Ok(id), None) => {
+                let found = self.0.sessions.find_within(share, &id, &sender.principal).await;
+                found.map(|session| Found::Here(session, sender.attempt()))
             }
-            Err(error) => Err(self.0.rules.leniencies.not_found(error, &parts.headers)),
+            (Ok(id), Some(relay)) => match self.0.sessions.live(&id, &sender.principal) {
+                // Only a session that is not here has to be looked for.
+                Some(session) if relay.roster().is_confirmed() => {
+                    let attempt = hold.as_ref().map_or(sender.attempt(), Hold::attempt);
+                    Ok(Found::Here(session, attempt))
+                }
+                _ => Box::pin(self.find_in_cluster(relay, &id, parts, sender, carried, hold)).await,
+            },
+            (Err(error), _) => Err(error),
+        };
+        if let Ok(Found::Here(session, _)) = &found {
+            sender.uses(session);
         }
+        found.map_err(|error| self.0.rules.leniencies.not_found(error, &parts.headers))
     }
 
     /// How much the sender of a request may make the server hold.
@@ -325,7 +377,7 @@ impl Endpoint {
     /// The caller of a request without a body.
     pub(super) fn bodiless(&self, parts: &http::request::Parts, sender: &Sender<'_>) -> Caller {
         let held = Arc::new(self.share(sender.remote).take_anyway(Resource::Memory, 0));
-        self.caller(parts, &Asker { sender, held })
+        self.caller(parts, &Asker { sender, body: &Bytes::new(), held })
     }
 
     pub(super) fn caller(&self, parts: &http::request::Parts, asker: &Asker<'_>) -> Caller {
@@ -379,14 +431,24 @@ impl Endpoint {
         wording: Wording,
         sender: &Sender<'_>,
     ) -> Response<Body> {
-        let events = SessionEvents::new(reader, wording);
-        self.stream_events(match self.opener(sender) {
-            Some(opener) => events.while_usable(opener),
-            None => events,
-        })
+        self.stream_events(self.events_while_usable(reader, wording, sender))
     }
 
-    fn stream_events(&self, events: SessionEvents) -> Response<Body> {
+    /// The events of a reader as long as the credentials of the session's owner are good.
+    pub(super) fn events_while_usable(
+        &self,
+        reader: Reader,
+        wording: Wording,
+        sender: &Sender<'_>,
+    ) -> SessionEvents {
+        let events = SessionEvents::new(reader, wording);
+        match self.opener(sender) {
+            Some(opener) => events.while_usable(opener),
+            None => events,
+        }
+    }
+
+    pub(super) fn stream_events(&self, events: SessionEvents) -> Response<Body> {
         event_stream(Body::events(events, self.0.rules.keep_alive))
     }
 }

@@ -3,11 +3,14 @@
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
-use tenure_protocol::{Eras, Method, Request, params};
+use tenure_protocol::{Eras, Error, Method, Request, params};
 use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
-use super::access::Sender;
+use super::access::{Hop, Sender};
+use super::answer::AnswerFormat;
+use super::at_node::Home;
 use super::body::Body;
+use super::elsewhere::{Carried, PeerAnswer};
 use super::endpoint::{Asker, Endpoint, event_stream};
 use super::event_body::ListenEvents;
 use super::headers;
@@ -30,7 +33,8 @@ impl Endpoint {
         is_modern(version) || self.eras() == Eras::Modern
     }
 
-    /// Answers a request.
+    /// Answers a request, or gets the answer of the node that has its call or its task. While this node stops, other nodes
+    /// answer what is not begun.
     ///
     /// # Cancel safety
     /// Dropping it withdraws the request, because the client has hung up.
@@ -59,10 +63,55 @@ impl Endpoint {
             true => StreamSupport::Resumable,
             false => StreamSupport::No,
         };
+        let method = checked.request.method.clone();
+        if self.0.relay.is_some() {
+            let elsewhere = Box::pin(self.exchanged_elsewhere(exchanges, &checked.request, parts, asker));
+            match elsewhere.await {
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    return self.passed_on(answer, parts, asker, AnswerFormat::Streamable, Some(&id));
+                }
+                Err(error) => return refuse(&error, Some(&id)),
+            }
+        }
         match exchanges.request(checked, self.caller(parts, asker)).await {
             ExchangeAnswer::Json { body, code } => answered(body, code),
-            ExchangeAnswer::Refused(error) => refuse(&error, Some(&id)),
+            ExchangeAnswer::Refused(error) => {
+                let taken =
+                    self.taken_by_other(&error, (&method, &id), parts, asker, AnswerFormat::Streamable);
+                match Box::pin(taken).await {
+                    Some(response) => response,
+                    None => refuse(&error, Some(&id)),
+                }
+            }
             ExchangeAnswer::Stream(flow) => self.flow(*flow, asker.sender),
+        }
+    }
+
+    /// The answer of another node to a request without a session, if another one serves it.
+    async fn exchanged_elsewhere(
+        &self,
+        exchanges: &Exchanges,
+        request: &Request,
+        parts: &Parts,
+        asker: &Asker<'_>,
+    ) -> Result<Option<PeerAnswer>, Error> {
+        let carried = Carried::of(asker.body, AnswerFormat::Streamable);
+        let answer = self.at_its_node(Home::OfRequest(request), parts, asker.sender, carried).await?;
+        if answer.is_some() || !exchanges.is_leaving() {
+            return Ok(answer);
+        }
+        let is_of_task =
+            matches!(request.method, Method::TasksGet | Method::TasksUpdate | Method::TasksCancel);
+        if is_of_task || exchanges.has_parked(request, &asker.sender.principal) {
+            return Ok(None);
+        }
+        match (asker.sender.hop, &self.0.relay) {
+            // The node that has sent it did not know yet that this one stops.
+            (Hop::Peer(_), Some(relay)) if !relay.roster().takers().is_empty() => {
+                Ok(Some(PeerAnswer::NotHere))
+            }
+            _ => self.at_any_node(&request.method, parts, asker.sender, carried).await,
         }
     }
 
@@ -71,16 +120,41 @@ impl Endpoint {
     /// # Cancel safety
     /// Dropping it withdraws the request.
     pub(super) async fn resume_call(&self, parts: &Parts, sender: &Sender<'_>) -> Option<Response<Body>> {
+        let response = match self.resumed(parts, sender).await? {
+            Ok(ResumedCall::Here(flow)) => self.flow(*flow, sender),
+            Ok(ResumedCall::Elsewhere(answer)) => self.passed_on_stream(answer, parts, sender),
+            Err(error) => reject_exchange(&error, None),
+        };
+        Some(self.at_pace(parts.version, response, sender, &self.share(sender.remote)))
+    }
+
+    /// The rest of a call whose stream broke, here or from the node that has it.
+    pub(super) async fn resumed(
+        &self,
+        parts: &Parts,
+        sender: &Sender<'_>,
+    ) -> Option<Result<ResumedCall, Error>> {
         let exchanges = self.0.exchanges.as_ref()?;
         // Checked first, because a resume takes the call away from its old connection.
         let event_id =
             parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
-        let resumed = exchanges.resume(event_id.as_bytes(), self.bodiless(parts, sender)).await?;
-        let response = match resumed {
-            Ok(flow) => self.flow(flow, sender),
-            Err(error) => reject_exchange(&error, None),
-        };
-        Some(self.at_pace(parts.version, response, sender, &self.share(sender.remote)))
+        let event_id = event_id.as_bytes();
+        if self.0.relay.is_some() {
+            // An id of anything else is at home here, and then not taken.
+            let home = Home::OfCall(event_id);
+            match Box::pin(self.at_its_node(home, parts, sender, Carried::NOTHING)).await {
+                Ok(None) => {}
+                Ok(Some(answer)) => return Some(Ok(ResumedCall::Elsewhere(answer))),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        let resumed = exchanges.resume(event_id, self.bodiless(parts, sender)).await?;
+        Some(resumed.map(|flow| ResumedCall::Here(Box::new(flow))))
+    }
+
+    /// The rest of a call as the body of a response.
+    pub(super) fn rest_of_call(&self, flow: Flow, sender: &Sender<'_>) -> Body {
+        self.flow(flow, sender).into_body()
     }
 
     /// The stream of a call goes on to its answer; a listen has none, so it ends with its credentials.
@@ -94,6 +168,14 @@ impl Endpoint {
             None => Body::events(flow, keep_alive),
         })
     }
+}
+
+/// The rest of a call.
+pub(super) enum ResumedCall {
+    /// It is at this node.
+    Here(Box<Flow>),
+    /// The answer of the node that has it.
+    Elsewhere(PeerAnswer),
 }
 
 /// The headers that repeat parts of the body.

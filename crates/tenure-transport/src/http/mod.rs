@@ -4,7 +4,8 @@
 //! credentials) and `headers` (parses the headers), then `post`, `get` or `delete`; `exchange` continues a POST of the modern era. Only `reject`
 //! turns a refusal into a response. `answer` gives the answer to a POST its format, `sse` and `event_body` write streams, and
 //! `http2_pacing` limits how far the server runs ahead of an HTTP/2 client. `doors` serves the paths beside `/mcp`.
-//! `leniencies` and `unnamed` make exceptions for clients of earlier designs.
+//! `leniencies` and `unnamed` make exceptions for clients of earlier designs. In a cluster, `elsewhere` gets the answers of sessions of other
+//! nodes, `at_node` those of calls without a session, `relayed_events` follows their streams from node to node, and `relayed` serves the requests of other nodes.
 
 mod service;
 mod router;
@@ -30,6 +31,10 @@ mod sse;
 mod doors;
 mod leniencies;
 mod unnamed;
+mod elsewhere;
+mod at_node;
+mod relayed_events;
+mod relayed;
 
 pub use access::{EndpointAuth, StreamExpiry, ToolOwner};
 pub use body::Body;
@@ -40,4 +45,5 @@ pub use guard::{AllowedHosts, AllowedOrigins};
 pub use http2_pacing::Stalled;
 pub use leniencies::Leniencies;
 pub use proxies::{Network, NetworkError, TrustedProxies};
+pub use relayed::PeerService;
 pub use router::Router;

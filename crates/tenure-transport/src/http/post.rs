@@ -7,17 +7,18 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use tenure_protocol::{Eras, Error, Incoming, Message, Method, RawJson, Reason, Request, revision};
-use tenure_session::Session;
 use tenure_session::budget::{Share, Taken};
 use tenure_session::call::Caller;
 
 use super::access::{Answers, Sender};
 use super::answer::{AnswerFormat, PostedRequests};
 use super::body::Body;
+use super::elsewhere::{Carried, Found, Hold, is_left_to_others};
 use super::endpoint::{Asker, Endpoint, with_session};
 use super::receive::{RefusedBody, receive, too_large};
 use super::reject::{empty, malformed, reject};
 use super::{headers, unnamed};
+use crate::cluster::{RequestTry, not_here};
 use crate::era_choice::{self, Batch, BatchFault, EraChoice, modern_batch, no_batch};
 
 impl Endpoint {
@@ -51,35 +52,42 @@ impl Endpoint {
         if let Err(refusal) = self.check_not_taken_back(sender) {
             return *refusal;
         }
-        let asker = Asker { sender, held: Arc::new(held) };
-        let response = match Incoming::parse(&body) {
-            Err(_) | Ok(Incoming::Batch(_))
-                if let Err(error) =
-                    self.check_accept(parts, headers::protocol_version(&parts.headers), format) =>
-            {
-                reject(&error, None)
-            }
-            Err(fault) => malformed(&fault),
-            Ok(Incoming::Batch(elements)) => {
-                match Box::pin(self.batch(parts, elements, &asker, format)).await {
-                    Ok(response) => response,
-                    Err(error) => reject(&error, None),
+        let asker = Asker { sender, body: &body, held: Arc::new(held) };
+        let mut hold = None;
+        let response = loop {
+            // Read anew for each try: hardly any message needs a second one.
+            let (id, tried) = match Incoming::parse(&body) {
+                Err(_) | Ok(Incoming::Batch(_))
+                    if let Err(error) =
+                        self.check_accept(parts, headers::protocol_version(&parts.headers), format) =>
+                {
+                    break reject(&error, None);
                 }
-            }
-            Ok(Incoming::One(message)) => {
-                let id = match &message {
-                    Message::Request(request) => Some(request.id.clone()),
-                    Message::Notification(_) | Message::Response(_) => None,
-                };
-                match self.one(parts, message, &asker, format).await {
-                    Ok(response) => response,
-                    Err(error) => format.refuse(&error, id.as_ref()),
+                Err(fault) => break malformed(&fault),
+                Ok(Incoming::Batch(elements)) => {
+                    (None, Box::pin(self.batch(parts, elements, &asker, format, &mut hold)).await)
                 }
+                Ok(Incoming::One(message)) => {
+                    let id = match &message {
+                        Message::Request(request) => Some(request.id.clone()),
+                        Message::Notification(_) | Message::Response(_) => None,
+                    };
+                    (id, self.one(parts, message, &asker, format, &mut hold).await)
+                }
+            };
+            match tried {
+                Ok(response) => break response,
+                Err(error) if is_left_to_others(sender, &error) => {
+                    break not_here(empty(StatusCode::MISDIRECTED_REQUEST));
+                }
+                Err(error) if self.waits(sender, &mut hold, &error).await => {}
+                Err(error) => break format.refuse(&error, id.as_ref()),
             }
         };
         // Releases the request's memory before the answer is counted, unless a running call still holds it.
         let share = asker.held.share();
-        drop((asker, body));
+        drop(asker);
+        drop(body);
         self.at_pace(parts.version, response, sender, &share)
     }
 
@@ -89,6 +97,7 @@ impl Endpoint {
         message: Message,
         asker: &Asker<'_>,
         format: AnswerFormat,
+        hold: &mut Option<Hold>,
     ) -> Result<Response<Body>, Error> {
         if let Some(notes) = asker.sender.notes {
             notes.message(&message);
@@ -115,7 +124,7 @@ impl Endpoint {
             (EraChoice::Exchange, _) => Ok(empty(StatusCode::ACCEPTED)),
             (EraChoice::NotServed(error), _) => Err(error),
             (EraChoice::Session, message) => match self.check_accept(parts, header, format) {
-                Ok(()) => self.of_session(parts, message, header, asker, format).await,
+                Ok(()) => self.of_session(parts, message, (header, format), asker, hold).await,
                 Err(error) => Ok(reject(&error, None)),
             },
         }
@@ -134,9 +143,9 @@ impl Endpoint {
         &self,
         parts: &Parts,
         message: Message,
-        header: Option<&str>,
+        (header, format): (Option<&str>, AnswerFormat),
         asker: &Asker<'_>,
-        format: AnswerFormat,
+        hold: &mut Option<Hold>,
     ) -> Result<Response<Body>, Error> {
         match message {
             Message::Request(request) => {
@@ -145,28 +154,57 @@ impl Endpoint {
                 if is_first {
                     return Box::pin(self.initialize(parts, request, asker, format)).await;
                 }
-                let session = match self.session_for(parts, header, asker.sender).await {
+                let (session, attempt) = match self.session_for(parts, header, asker, format, hold).await {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
-                        return Box::pin(self.unnamed(parts, request, asker, format)).await;
+                        let (method, id) = (request.method.clone(), request.id.clone());
+                        let unnamed = Box::pin(self.unnamed(parts, request, asker, format)).await;
+                        let error = match unnamed {
+                            Ok(response) => return Ok(response),
+                            Err(error) => error,
+                        };
+                        let what = (&method, &id);
+                        let taken = Box::pin(self.taken_by_other(&error, what, parts, asker, format)).await;
+                        return taken.ok_or(error);
                     }
-                    session => session?,
+                    found => match found? {
+                        Found::Here(session, attempt) => (session, attempt),
+                        Found::Elsewhere(answer) => {
+                            return Ok(self.passed_on(answer, parts, asker, format, Some(&request.id)));
+                        }
+                    },
                 };
                 let id = request.id.clone();
                 let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
-                let response = match session.request(request, caller).await {
+                let answer = match attempt {
+                    RequestTry::First => session.request(request, caller).await,
+                    RequestTry::Again => Box::pin(session.request_again(request, caller)).await,
+                };
+                let response = match answer {
                     Ok(answer) => self.answer(answer, &session, PostedRequests::One(id), format).await,
+                    Err(error) if self.may_go_on_elsewhere(&error) => return Err(error),
                     Err(error) => format.refuse(&error, Some(&id)),
                 };
                 Ok(named(response, parts))
             }
             Message::Notification(notification) => {
-                let session = self.session_for(parts, header, asker.sender).await?;
+                let (session, attempt) = match self.session_for(parts, header, asker, format, hold).await? {
+                    Found::Here(session, attempt) => (session, attempt),
+                    Found::Elsewhere(answer) => {
+                        return Ok(self.passed_on(answer, parts, asker, format, None));
+                    }
+                };
                 session.touch();
+                if attempt == RequestTry::Again && !may_come_twice(&notification.method) {
+                    tracing::debug!(method = %notification.method, "a notification may have come already; it is not given out again");
+                    return Ok(empty(StatusCode::ACCEPTED));
+                }
                 let initialized = notification.method == Method::Initialized;
-                if let Err(error) = session.notification(notification) {
-                    return Ok(named(reject(&error, None), parts));
+                match session.notification(notification) {
+                    Ok(()) => {}
+                    Err(error) if self.may_go_on_elsewhere(&error) => return Err(error),
+                    Err(error) => return Ok(named(reject(&error, None), parts)),
                 }
                 if initialized {
                     // The client sends it only once, so it has to be saved before it is accepted.
@@ -175,7 +213,13 @@ impl Endpoint {
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Response(response) => {
-                self.session_for(parts, header, asker.sender).await?.response(response)?;
+                match self.session_for(parts, header, asker, format, hold).await? {
+                    // A second answer to the same question is ignored.
+                    Found::Here(session, _) => session.response(response)?,
+                    Found::Elsewhere(answer) => {
+                        return Ok(self.passed_on(answer, parts, asker, format, None));
+                    }
+                }
                 Ok(empty(StatusCode::ACCEPTED))
             }
         }
@@ -198,7 +242,11 @@ impl Endpoint {
         let created =
             match self.0.sessions.create_within(asker.held.share(), request, &asker.sender.principal).await {
                 // No session exists that the status could end, and another server may have room for the client.
-                Err(error) => return Ok(format.refuse_new(&error, &id)),
+                Err(error) => {
+                    let what = (&Method::Initialize, &id);
+                    let taken = Box::pin(self.taken_by_other(&error, what, parts, asker, format)).await;
+                    return Ok(taken.unwrap_or_else(|| format.refuse_new(&error, &id)));
+                }
                 Ok(created) => created,
             };
         let response = format.respond(created.answer);
@@ -217,6 +265,7 @@ impl Endpoint {
         elements: Vec<RawJson>,
         asker: &Asker<'_>,
         format: AnswerFormat,
+        hold: &mut Option<Hold>,
     ) -> Result<Response<Body>, Error> {
         if let Some(notes) = asker.sender.notes {
             notes.batch(elements.len());
@@ -230,8 +279,9 @@ impl Endpoint {
         if !has_batches || matches!(batch, Err(BatchFault::Modern)) {
             return Err(modern_batch());
         }
-        let session = match self.session_for(parts, header, asker.sender).await {
-            Ok(session) => session,
+        let (session, attempt) = match self.session_for(parts, header, asker, format, hold).await {
+            Ok(Found::Here(session, attempt)) => (session, attempt),
+            Ok(Found::Elsewhere(answer)) => return Ok(self.passed_on(answer, parts, asker, format, None)),
             Err(error) if error.reason() == Reason::SessionRequired => return Err(no_batch()),
             Err(error) => return Err(error),
         };
@@ -252,8 +302,13 @@ impl Endpoint {
             }
         }
         let caller = Caller { collect: format.collect(), ..self.caller(parts, asker) };
-        let answer = match session.batch(messages, &caller) {
+        let answered = match attempt {
+            RequestTry::First => session.batch(messages, &caller),
+            RequestTry::Again => session.batch_again(messages, &caller),
+        };
+        let answer = match answered {
             Ok(answer) => answer,
+            Err(error) if self.may_go_on_elsewhere(&error) => return Err(error),
             Err(error) => return Ok(named(reject(&error, None), parts)),
         };
         // The batch may contain `notifications/initialized`, which has to be saved before it is accepted.
@@ -271,14 +326,19 @@ impl Endpoint {
         &self,
         parts: &Parts,
         header: Option<&str>,
-        sender: &Sender<'_>,
-    ) -> Result<Arc<Session>, Error> {
+        asker: &Asker<'_>,
+        format: AnswerFormat,
+        hold: &mut Option<Hold>,
+    ) -> Result<Found, Error> {
         revision::check_header(header)?;
-        let session = self.session(parts, sender).await?;
-        if header.is_none() {
+        let carried = Carried::of(asker.body, format);
+        let found = self.session(parts, asker.sender, carried, hold).await?;
+        if header.is_none()
+            && let Found::Here(session, _) = &found
+        {
             session.note_unversioned();
         }
-        Ok(session)
+        Ok(found)
     }
 
     /// Reads the body. Its size, its time and the memory of its sender are bounded. A body that comes in one piece is
@@ -320,6 +380,11 @@ pub(super) fn named(mut response: Response<Body>, parts: &Parts) -> Response<Bod
         response.headers_mut().insert(headers::SESSION_ID, id.clone());
     }
     response
+}
+
+/// Whether a notification means the same if it comes twice. Of any other it is not known, so it is given out at most once.
+fn may_come_twice(method: &Method) -> bool {
+    matches!(method, Method::Initialized | Method::Cancelled | Method::Progress | Method::RootsListChanged)
 }
 
 /// Polls once, with the task's own waker.

@@ -44,7 +44,9 @@ pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
         // they get one of these statuses, and others throw the error away that comes with it.
         (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _, Some(_)) => StatusCode::OK,
         // Not about a request, so there is no JSON-RPC answer that could carry it.
-        (_, Reason::BackendUnavailable | Reason::Internal, None) => StatusCode::SERVICE_UNAVAILABLE,
+        (_, Reason::BackendUnavailable | Reason::Internal | Reason::Interrupted, None) => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         (status, ..) => status,
     };
     respond(error, id, status)

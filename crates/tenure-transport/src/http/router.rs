@@ -13,6 +13,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
+use tenure_auth::LastShown;
 use tenure_session::budget::{Peer, Share};
 use tenure_session::port::store::{Grade, Trouble};
 use tenure_session::supervise::LoopState;
@@ -76,9 +77,20 @@ impl Router {
         self.mcp.rules().budget.share(Peer::at(address))
     }
 
+    /// The place for what a new connection shows, if its requests need credentials.
+    pub(crate) fn last_shown(&self) -> Option<Arc<LastShown>> {
+        let mut endpoints = std::iter::once(&self.mcp).chain(self.named.values());
+        endpoints.any(|endpoint| endpoint.auth().is_some()).then(Arc::default)
+    }
+
     /// The endpoint at `/mcp`. An embedder can serve it at any other path too.
     pub fn endpoint(&self) -> &Endpoint {
         &self.mcp
+    }
+
+    /// The endpoint at `/mcp/NAME`, or at `/mcp` without a name.
+    pub(super) fn endpoint_named(&self, name: Option<&str>) -> Option<&Endpoint> {
+        name.map_or(Some(&self.mcp), |name| self.named.get(name))
     }
 
     /// Answers one request.
@@ -205,6 +217,14 @@ impl Router {
         }
         if let Some(Trouble { what, .. }) = self.mcp.sessions().store_trouble() {
             return Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("store: {what}\n"));
+        }
+        let roster = self.mcp.0.relay.as_ref().map(|relay| relay.roster());
+        if let Some(why) = roster.and_then(|roster| roster.unfit()) {
+            return Self::text(StatusCode::SERVICE_UNAVAILABLE, format!("cluster: {why}\n"));
+        }
+        if roster.is_some_and(|roster| !roster.is_confirmed()) {
+            let what = "cluster: this node has no contact with the others\n";
+            return Self::text(StatusCode::SERVICE_UNAVAILABLE, what);
         }
         match self.mcp.sessions().loops().state() {
             LoopState::Well => Self::text(StatusCode::OK, "ready\n"),

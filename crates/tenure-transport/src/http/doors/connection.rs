@@ -109,7 +109,7 @@ impl DoorConnection {
     /// Prepares a connection: with a new session, or with the claimed one.
     ///
     /// # Errors
-    /// When the claimed session is over, or belongs to another caller.
+    /// When the claimed session is over, or belongs to another caller, or is in use at another node.
     pub(super) async fn prepare(
         keeper: &Doorkeeper,
         endpoint: &Endpoint,
@@ -122,7 +122,7 @@ impl DoorConnection {
         let (id, resumed, lease) = match claim {
             None => (SessionId::random(), None, Lease::Own),
             Some(claim) => {
-                let session = sessions.find_within(|| caller.share(), &claim.id, &caller.principal).await?;
+                let session = Box::pin(endpoint.claimed(&claim.id, &caller, sender)).await?;
                 session.touch();
                 (claim.id, Some((session, claim.cursor)), claim.lease)
             }

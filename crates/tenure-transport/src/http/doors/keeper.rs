@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response};
 use tenure_protocol::{Error, Reason};
-use tenure_session::{Principal, SessionId, UsableUntil};
+use tenure_session::{Principal, SessionId, SessionKey, UsableUntil};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -189,6 +189,11 @@ impl Doorkeeper {
 
     pub(super) fn stopping(&self) -> &CancellationToken {
         &self.0.stop
+    }
+
+    /// Ends the connection that carries a session, and forgets it: a connection at another node carries the session from now on.
+    pub(in crate::http) async fn give_up(&self, key: SessionKey) {
+        self.0.presences.give_up(key).await;
     }
 
     /// Spawns the task of a connection. Shutdown waits for it.

@@ -81,6 +81,15 @@ impl Presences {
         (presence, noted.or(before.cursor))
     }
 
+    /// Forgets a session, whose client has come to another node. Waits until its connection has released it.
+    pub(super) async fn give_up(&self, key: SessionKey) {
+        let Some(present) = self.table().present.remove(&key) else { return };
+        present.replaced.cancel();
+        if tokio::time::timeout(HAND_OVER, present.let_go.cancelled()).await.is_err() {
+            tracing::warn!("an old connection does not release its session");
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, PresenceTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,20 +13,28 @@ use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
 use tenure_protocol::{Error, Incoming, Reason};
 use tenure_session::SessionId;
+use tenure_session::id::NodeId;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::keeper::{Doorkeeper, Post};
 use super::presence::Lease;
+use crate::cluster::RelayedWish;
 use crate::duplex::{Cursor, Input, InputMessage, MAX_WAITING, Outgoing};
 use crate::http::access::{Answers, Sender};
+use crate::http::answer::AnswerFormat;
+use crate::http::at_node::Home;
 use crate::http::body::Body;
 use crate::http::doors::connection::{Claim, ClosableInput, DoorConnection, DoorEnd, EndSignal};
+use crate::http::elsewhere::Carried;
 use crate::http::endpoint::{Endpoint, event_stream};
 use crate::http::event_body::EventSource;
 use crate::http::headers::{self, RequiredAccept};
 use crate::http::reject::{empty, malformed, reject};
 use crate::http::sse;
+
+/// Stands between the name of a stream and the node that has it.
+const NODE_MARK: char = '-';
 
 impl Doorkeeper {
     pub(super) async fn open_stream(
@@ -62,6 +70,7 @@ impl Doorkeeper {
         let stream = DoorStream {
             messages,
             post: post.name(),
+            node: endpoint.node(),
             name: connection.is_own().then_some(id),
             opened: connection.opened(),
             cursor: connection.cursor(),
@@ -83,6 +92,7 @@ impl Doorkeeper {
         Ok(response)
     }
 
+    /// Takes a posted message, here or at the node that has the stream.
     pub(super) async fn take_message<B>(
         &self,
         endpoint: &Endpoint,
@@ -94,8 +104,44 @@ impl Doorkeeper {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let (stream, node) = match posted_to(parts) {
+            Ok(named) => named,
+            Err(error) => return reject(&error, None),
+        };
+        let Some(node) = node.filter(|node| Some(*node) != endpoint.node()) else {
+            return self.take_named(endpoint, stream, parts, body, sender).await;
+        };
+        let read = endpoint.read(parts, body, endpoint.share(sender.remote)).await;
+        let (body, _held) = match read {
+            Ok(read) => read,
+            Err(refused) => return reject(&refused.error, None),
+        };
+        let wish = RelayedWish::Message(stream.to_owned());
+        let carried = Carried { wish: Some(&wish), ..Carried::of(&body, AnswerFormat::Streamable) };
+        match Box::pin(endpoint.at_its_node(Home::AtNode(node), parts, sender, carried)).await {
+            Ok(Some(answer)) => endpoint.passed_on_stream(answer, parts, sender),
+            // The node is gone, and the stream with it.
+            Ok(None) => reject(&unknown_stream(), None),
+            Err(error) => reject(&error, None),
+        }
+    }
+
+    /// Takes a message for the stream of this secret name.
+    pub(in crate::http) async fn take_named<B>(
+        &self,
+        endpoint: &Endpoint,
+        stream: &str,
+        parts: &Parts,
+        body: B,
+        sender: &Sender<'_>,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let taken = async {
-            let post = self.post(parts, sender)?;
+            let name = SessionId::parse(stream.as_bytes()).ok_or_else(unknown_stream)?;
+            let post = self.posts().find(&name, &sender.principal).ok_or_else(unknown_stream)?;
             headers::check_content_type(&parts.headers)?;
             let read = endpoint.read(parts, body, endpoint.share(sender.remote)).await;
             Ok((post, read.map_err(|refused| refused.error)?))
@@ -128,22 +174,24 @@ impl Doorkeeper {
             }
         }
     }
+}
 
-    /// The stream that the URL names.
-    fn post(&self, parts: &Parts, sender: &Sender<'_>) -> Result<Post, Error> {
-        let query = parts.uri.query().unwrap_or_default();
-        let name = query.split('&').find_map(|pair| {
-            let (key, value) = pair.split_once('=')?;
-            matches!(key, "sessionId" | "session_id").then_some(value)
-        });
-        let Some(name) = name else {
-            return Err(Error::new(
-                Reason::SessionRequired,
-                "Post to the address that the stream began with: the sessionId is missing",
-            ));
-        };
-        let name = SessionId::parse(name.as_bytes()).ok_or_else(unknown_stream)?;
-        self.posts().find(&name, &sender.principal).ok_or_else(unknown_stream)
+/// What the URL names: the secret name of the stream, and the node that has it.
+fn posted_to(parts: &Parts) -> Result<(&str, Option<NodeId>), Error> {
+    let query = parts.uri.query().unwrap_or_default();
+    let name = query.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        matches!(key, "sessionId" | "session_id").then_some(value)
+    });
+    let Some(name) = name else {
+        return Err(Error::new(
+            Reason::SessionRequired,
+            "Post to the address that the stream began with: the sessionId is missing",
+        ));
+    };
+    match name.split_once(NODE_MARK) {
+        None => Ok((name, None)),
+        Some((name, node)) => Ok((name, Some(NodeId::parse(node).ok_or_else(unknown_stream)?))),
     }
 }
 
@@ -198,8 +246,9 @@ impl ClosableInput for Posted {
 #[derive(Debug)]
 struct DoorStream {
     messages: mpsc::Receiver<Outgoing>,
-    /// The address to post to.
+    /// The address to post to, and the node of a cluster at which it is.
     post: SessionId,
+    node: Option<NodeId>,
     /// The name of the session, if events have ids.
     name: Option<SessionId>,
     /// Cancelled when the session is open; from then on the client can come back to it.
@@ -214,7 +263,11 @@ struct DoorStream {
 
 impl EventSource for DoorStream {
     fn open(&mut self, out: &mut BytesMut) {
-        write(out, format_args!("event: endpoint\ndata: /messages?sessionId={}\n", self.post.expose()));
+        write(out, format_args!("event: endpoint\ndata: /messages?sessionId={}", self.post.expose()));
+        if let Some(node) = self.node {
+            write(out, format_args!("{NODE_MARK}{}", node.hex()));
+        }
+        out.put_u8(b'\n');
         self.write_id(out);
         out.put_u8(b'\n');
     }
