@@ -1,0 +1,105 @@
+//! Asks a server behind as a client would: for its tools, and for a call that an operator tries.
+//!
+//! The request goes through all layers, with their limits, rules and records. It belongs to no session, and is dropped, and so
+//! cancelled, if its time is up.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure_protocol::revision::MODERN;
+use tenure_protocol::{Eras, Method, RawJson, Request, RequestId, modern};
+use tenure_session::call::{Caller, Granted};
+use tenure_session::exchange::ExchangeAnswer;
+use tenure_session::{Principal, Route};
+
+use super::answers::endpoint;
+use super::api::AdminApi;
+use super::caller::AdminCaller;
+use super::error::AdminError;
+
+/// How long a call may take that an operator tries.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long a list of tools may take: a page waits for it.
+const LIST_TIME: Duration = Duration::from_secs(5);
+
+/// The most pages of a list of tools.
+const MOST_PAGES: usize = 20;
+
+/// The tools of a server, with their schemas. An operator sees all of them, whatever scopes they need.
+pub(super) async fn tools(api: &AdminApi, backend: &str) -> Result<Vec<Value>, AdminError> {
+    let caller = Caller { scopes: Granted::Ours, ..Caller::anonymous("admin") };
+    let listing = async {
+        let (mut tools, mut cursor) = (Vec::new(), None::<String>);
+        for _ in 0..MOST_PAGES {
+            let params = cursor.map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+            let mut result = ask(api, backend, &Method::ToolsList, params, caller.clone()).await?;
+            if let Some(Value::Array(page)) = result.get_mut("tools").map(Value::take) {
+                tools.extend(page);
+            }
+            cursor = result["nextCursor"].as_str().map(str::to_owned);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(tools)
+    };
+    let slow = |_| Err(AdminError::unavailable("The server did not list its tools in time"));
+    tokio::time::timeout(LIST_TIME, listing).await.unwrap_or_else(slow)
+}
+
+/// Calls a tool. The operator is the caller, without any scope: a tool that needs one is refused as it would be to a client.
+pub(super) async fn call(
+    api: &AdminApi,
+    operator: &AdminCaller,
+    backend: &str,
+    (tool, arguments): (&str, &Value),
+) -> Result<Value, AdminError> {
+    let principal = Principal::named(&format!("operator:{}", operator.name));
+    let caller = Caller { principal, remote: operator.remote, ..Caller::anonymous("admin") };
+    let params = json!({ "name": tool, "arguments": arguments });
+    let calling = ask(api, backend, &Method::ToolsCall, params, caller);
+    let slow = |_| Err(AdminError::unavailable(format!("The tool gave no answer within {LONGEST:?}")));
+    tokio::time::timeout(LONGEST, calling).await.unwrap_or_else(slow)
+}
+
+/// The result of a request.
+async fn ask(
+    api: &AdminApi,
+    backend: &str,
+    method: &Method,
+    mut params: Value,
+    caller: Caller,
+) -> Result<Value, AdminError> {
+    let route: Route = endpoint(api, backend)?;
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "tenure", "version": env!("CARGO_PKG_VERSION") },
+    });
+    let params = Some(RawJson::of(&params));
+    let request = Request { id: RequestId::from_number(1), method: method.clone(), params };
+    let checked = modern::check(request, None, Eras::Both)
+        .map_err(|error| AdminError::failed(format!("The request cannot be made: {error}")))?;
+    let body = match api.0.runtimes.exchanges.on(route).request(checked, caller).await {
+        ExchangeAnswer::Json { body, .. } => Some(body),
+        ExchangeAnswer::Refused(error) => return Err(AdminError::failed(error.to_string())),
+        ExchangeAnswer::Stream(mut flow) => {
+            let mut last = None;
+            while let Some(message) = flow.next().await {
+                last = Some(message);
+            }
+            last
+        }
+    };
+    let answer: Value = body.and_then(|body| serde_json::from_slice(&body).ok()).unwrap_or_default();
+    match answer {
+        Value::Object(mut answer) if answer.contains_key("result") => {
+            Ok(answer.remove("result").unwrap_or_default())
+        }
+        answer => {
+            let why = answer["error"]["message"].as_str().unwrap_or("it gave no answer");
+            Err(AdminError::failed(format!("The server refused: {why}")))
+        }
+    }
+}
