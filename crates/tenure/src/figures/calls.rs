@@ -1,0 +1,112 @@
+//! The calls that ended last, in the order in which they ended.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use tenure_protocol::Method;
+use tenure_session::port::clock::Time;
+use tenure_session::{Principal, SessionKey};
+use tenure_transport::observe::{Outcome, RequestEnd};
+
+use super::view::{CallOutcome, RecentCall};
+use crate::url_text::public_name;
+
+/// The most that are kept.
+const MOST: usize = 500;
+
+/// The longest name that is kept.
+const LONGEST: usize = 128;
+
+/// The calls that ended last.
+#[derive(Debug, Default)]
+pub(super) struct RecentCalls(Mutex<VecDeque<EndedCall>>);
+
+/// A call as it is kept: most of it is shared with what it is about.
+#[derive(Clone, Debug)]
+pub(super) struct EndedCall {
+    at: Time,
+    session: Option<SessionKey>,
+    label: Option<Box<str>>,
+    owner: Principal,
+    backend: Option<Box<str>>,
+    method: Method,
+    name: Option<Box<str>>,
+    ms: f64,
+    outcome: Outcome,
+    bytes_in: u64,
+    bytes_out: u64,
+    trace: Option<Box<str>>,
+}
+
+impl EndedCall {
+    pub(super) fn of(request: &RequestEnd<'_>, method: &Method, at: Time) -> Self {
+        let cut = |text: &str| -> Box<str> { text[..text.floor_char_boundary(LONGEST)].into() };
+        Self {
+            at,
+            session: request.session_key.copied(),
+            label: request.session.filter(|_| request.session_key.is_none()).map(cut),
+            owner: request.principal.clone(),
+            backend: request.endpoint.map(cut),
+            method: match method {
+                Method::Other(name) => Method::Other(cut(name)),
+                known => known.clone(),
+            },
+            name: request.name.map(|name| cut(&public_name(Some(method), name))),
+            ms: request.duration.as_secs_f64() * 1000.0,
+            outcome: request.outcome,
+            bytes_in: request.bytes_in,
+            bytes_out: request.bytes_out,
+            trace: request.trace.map(Box::from),
+        }
+    }
+
+    /// As operators see it.
+    pub(super) fn row(&self) -> RecentCall {
+        let (outcome, code, reason) = match self.outcome {
+            Outcome::None => (CallOutcome::Gone, None, None),
+            Outcome::Result => (CallOutcome::Result, None, None),
+            Outcome::ToolError => (CallOutcome::ToolError, None, None),
+            Outcome::Limited { reason } => (CallOutcome::Limited, None, Some(reason)),
+            Outcome::Error { code, reason } => (CallOutcome::Error, Some(code), reason),
+        };
+        let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+        RecentCall {
+            at: self.at.0,
+            label: match &self.session {
+                Some(key) => key.label(),
+                None => text(&self.label).unwrap_or_else(|| "-".to_owned()),
+            },
+            session: self.session.map(|key| key.hex()),
+            owner: self.owner.name().map(str::to_owned),
+            backend: text(&self.backend),
+            method: self.method.as_str().to_owned(),
+            tool: text(&self.name),
+            ms: (self.ms * 1000.0).round() / 1000.0,
+            outcome,
+            code,
+            reason: reason.map(|reason| reason.as_str().to_owned()),
+            bytes_in: self.bytes_in,
+            bytes_out: self.bytes_out,
+            trace: text(&self.trace),
+        }
+    }
+}
+
+impl RecentCalls {
+    pub(super) fn push(&self, call: EndedCall) {
+        let gone = {
+            let mut calls = self.0.lock();
+            let gone = if calls.len() == MOST { calls.pop_front() } else { None };
+            calls.push_back(call);
+            gone
+        };
+        // Freed without the lock.
+        drop(gone);
+    }
+
+    /// The newest first.
+    pub(super) fn last(&self, limit: usize) -> Vec<RecentCall> {
+        let calls: Vec<_> = self.0.lock().iter().rev().take(limit).cloned().collect();
+        calls.iter().map(EndedCall::row).collect()
+    }
+}

@@ -1,0 +1,271 @@
+//! Hears of every request and of what happens to sessions, and counts it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tenure_protocol::{Method, Reason};
+use tenure_session::StreamId;
+use tenure_session::port::clock::{Clock, SystemClock, Time};
+use tenure_session::port::observer::{Happened, Resumption, SessionEvent, SessionMove, SessionObserver};
+use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
+
+use super::calls::EndedCall;
+use super::counted::{Counted, Figures};
+use super::metrics::{AuthLabels, ByCause, ByKind, ByOutcome, ByReason, OperationLabels};
+use super::tools::OTHER;
+use super::view::{EndedRow, Live, LiveSession};
+
+/// The label of the endpoint without a name.
+pub(super) const MAIN: &str = "main";
+
+/// Errors of servers behind with codes that are not of the protocol.
+const OTHER_CODE: &str = "_other";
+
+/// The longest name of a client that is kept.
+const LONGEST_CLIENT: usize = 128;
+
+impl Figures {
+    /// Hears of requests.
+    pub(crate) fn of_requests(&self) -> Arc<dyn RequestObserver> {
+        Arc::new(self.clone())
+    }
+
+    /// Hears of sessions.
+    pub(crate) fn of_sessions(&self) -> Arc<dyn SessionObserver> {
+        Arc::new(self.clone())
+    }
+}
+
+impl RequestObserver for Figures {
+    fn ended(&self, request: &RequestEnd<'_>) {
+        self.0.count_refusal(request);
+        if let Some(method) = request.method.filter(|_| request.is_call()) {
+            self.0.count_call(request, method);
+        }
+    }
+}
+
+impl Counted {
+    fn count_refusal(&self, request: &RequestEnd<'_>) {
+        let reason = match request.outcome {
+            Outcome::Error { reason: Some(reason), .. } | Outcome::Limited { reason } => Some(reason),
+            Outcome::None | Outcome::Result | Outcome::ToolError | Outcome::Error { reason: None, .. } => {
+                None
+            }
+        };
+        if let Some(reason) = reason {
+            let labels = ByReason { reason: reason.as_str() };
+            self.metrics.refused.get_or_create(&labels).inc();
+            if matches!(reason, Reason::RateLimited | Reason::QuotaExceeded) {
+                self.metrics.limited.get_or_create(&labels).inc();
+            }
+        }
+        let is_refused =
+            request.http.and_then(|http| http.status).is_some_and(|status| matches!(status, 401 | 403));
+        if is_refused {
+            let reason = reason.map_or("other", Reason::as_str);
+            self.metrics.auth.get_or_create(&AuthLabels { result: "refused", reason }).inc();
+        } else if request.principal.name().is_some() {
+            self.metrics.auth.get_or_create(&AuthLabels { result: "accepted", reason: "" }).inc();
+        }
+    }
+
+    fn count_call(&self, request: &RequestEnd<'_>, method: &Method) {
+        let has_failed = request.has_failed();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.errors.fetch_add(u64::from(has_failed), Ordering::Relaxed);
+        match method {
+            Method::ToolsCall => _ = self.tool_calls.fetch_add(1, Ordering::Relaxed),
+            Method::ResourcesRead => _ = self.resource_reads.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        // A listen ends when its client leaves, which says nothing of the server.
+        if request.outcome != Outcome::None && *method != Method::Listen {
+            self.latency.add(request.duration);
+            self.answered.fetch_add(1, Ordering::Relaxed);
+            let us = u64::try_from(request.duration.as_micros()).unwrap_or(u64::MAX);
+            self.answered_us.fetch_add(us, Ordering::Relaxed);
+            self.count_operation(request, method, has_failed);
+        }
+        let call = EndedCall::of(request, method, SystemClock.now());
+        if self.live.receiver_count() > 0 {
+            // Fails only if nobody listens any more.
+            drop(self.live.send(Live::Call(call.row())));
+        }
+        self.recent.push(call);
+    }
+
+    fn count_operation(&self, request: &RequestEnd<'_>, method: &Method, has_failed: bool) {
+        let tool = match (method, request.name) {
+            (Method::ToolsCall, Some(name)) => Some(self.tools.find(request.endpoint, name)),
+            _ => None,
+        };
+        if let Some(tool) = &tool {
+            self.tools.count_call(tool, request.duration, has_failed);
+        }
+        let labels = OperationLabels {
+            mcp_method_name: method_label(method),
+            gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
+            error_type: error_type(request.outcome),
+            mcp_protocol_version: request.protocol,
+            network_transport: network(request.transport),
+            tenure_backend: self.servers.label(request.endpoint),
+        };
+        self.metrics.operations.get_or_create(&labels).observe(request.duration.as_secs_f64());
+    }
+}
+
+/// The name of a method, if it is one of the protocol.
+pub(super) fn method_label(method: &Method) -> &'static str {
+    method.known_name().unwrap_or(OTHER)
+}
+
+/// What the conventions call the transport under ours.
+fn network(transport: &str) -> &'static str {
+    if transport == "stdio" { "pipe" } else { "tcp" }
+}
+
+/// The kind of an error.
+fn error_type(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::None | Outcome::Result => None,
+        Outcome::ToolError => Some("tool_error"),
+        Outcome::Limited { reason } | Outcome::Error { reason: Some(reason), .. } => Some(reason.as_str()),
+        Outcome::Error { code, reason: None } => Some(code_label(code)),
+    }
+}
+
+/// The codes of the protocol as text.
+pub(super) fn code_label(code: i64) -> &'static str {
+    match code {
+        -32_700 => "-32700",
+        -32_600 => "-32600",
+        -32_601 => "-32601",
+        -32_602 => "-32602",
+        -32_603 => "-32603",
+        -32_000 => "-32000",
+        -32_001 => "-32001",
+        -32_002 => "-32002",
+        -32_042 => "-32042",
+        _ => OTHER_CODE,
+    }
+}
+
+impl SessionObserver for Figures {
+    fn happened(&self, event: &SessionEvent<'_>) {
+        self.0.count_event(event);
+        self.0.show_event(event);
+    }
+}
+
+impl Counted {
+    fn count_event(&self, event: &SessionEvent<'_>) {
+        let metrics = &self.metrics;
+        let by_outcome = |outcome| ByOutcome { outcome };
+        match event.what {
+            Happened::Created { .. } => _ = metrics.created.inc(),
+            Happened::Woken { took } => {
+                metrics.wakes.get_or_create(&by_outcome("woken")).inc();
+                metrics.wake_duration.observe(took.as_secs_f64());
+            }
+            Happened::NotWoken { .. } => _ = metrics.wakes.get_or_create(&by_outcome("failed")).inc(),
+            Happened::Moved { how: SessionMove::TakenOver } => _ = metrics.takeovers.inc(),
+            Happened::GivenUp => _ = metrics.given_up.inc(),
+            Happened::Ended { how, lived, .. } => {
+                metrics.ended.get_or_create(&ByReason { reason: how }).inc();
+                if let Some(lived) = lived {
+                    metrics.session_duration.observe(lived.as_secs_f64());
+                }
+            }
+            Happened::Resumed { how } => _ = metrics.resumes.get_or_create(&by_outcome(how.word())).inc(),
+            Happened::Replayed { events } => _ = metrics.replayed.inc_by(events as u64),
+            Happened::ReaderAttached { stream, .. } => {
+                metrics.streams.get_or_create(&ByKind { kind: kind(stream) }).inc();
+            }
+            Happened::ReaderDetached { stream, is_broken } => {
+                metrics.streams.get_or_create(&ByKind { kind: kind(stream) }).dec();
+                let cause = if is_broken { "broken" } else { "done" };
+                metrics.detached.get_or_create(&ByCause { cause }).inc();
+            }
+            Happened::Interrupted { .. } => _ = metrics.interrupted.get_or_create(&by_outcome("error")).inc(),
+            Happened::RunAgain { .. } => _ = metrics.interrupted.get_or_create(&by_outcome("rerun")).inc(),
+            Happened::Appended { events, took, is_logged } => {
+                metrics.append_duration.observe(took.as_secs_f64());
+                if !is_logged {
+                    metrics.unlogged.inc_by(events as u64);
+                }
+            }
+            Happened::Asked { .. } => _ = metrics.waiting.inc(),
+            Happened::Answered { .. } | Happened::QuestionWithdrawn { .. } => _ = metrics.waiting.dec(),
+            _ => {}
+        }
+    }
+
+    /// Keeps the end of a session, and tells subscribers what happened.
+    fn show_event(&self, event: &SessionEvent<'_>) {
+        let Some(key) = event.session else { return };
+        let at = SystemClock.now();
+        if let Happened::Ended { how, lived, client, requests, errors } = event.what {
+            self.ended.push(EndedRow {
+                key: key.hex(),
+                label: event.label.to_owned(),
+                owner: event.owner.name().map(str::to_owned),
+                client: client.map(|client| client[..client.floor_char_boundary(LONGEST_CLIENT)].to_owned()),
+                backend: event.endpoint.map(str::to_owned),
+                created: lived.map(|lived| at.before(lived).0),
+                ended: at.0,
+                end: how.to_owned(),
+                requests: lived.map(|_| requests),
+                errors: lived.map(|_| errors),
+            });
+        }
+        if self.live.receiver_count() == 0 {
+            return;
+        }
+        if let Some((what, text)) = words(&event.what) {
+            drop(self.live.send(Live::Session(live_row(event, key.hex(), at, (what, text)))));
+        }
+    }
+}
+
+fn live_row(event: &SessionEvent<'_>, key: String, at: Time, (what, text): (&str, &str)) -> LiveSession {
+    LiveSession { key, label: event.label.to_owned(), what: what.to_owned(), at: at.0, text: text.to_owned() }
+}
+
+/// The word and the sentence for what people follow; the rest is too frequent or too small.
+fn words(what: &Happened<'_>) -> Option<(&'static str, &'static str)> {
+    Some(match what {
+        Happened::Created { .. } => ("created", "a client began the session"),
+        Happened::Woken { .. } => ("woken", "a request woke the session"),
+        Happened::NotWoken { .. } => ("not_woken", "the session could not be woken"),
+        Happened::Slept => ("slept", "the session was not used and went dormant"),
+        Happened::Moved { how: SessionMove::TakenOver } => {
+            ("taken_over", "this node took the session over from another one")
+        }
+        Happened::GivenUp => ("given_up", "this node gave the session up to another one"),
+        Happened::Ended { how: "deleted", .. } => ("ended", "the client ended the session"),
+        Happened::Ended { how: "expired", .. } => ("ended", "the session expired"),
+        Happened::Ended { .. } => ("ended", "an operator ended the session"),
+        Happened::Resumed { how: Resumption::Replayed } => {
+            ("resumed", "the client came back and missed nothing")
+        }
+        Happened::Resumed { .. } => ("resumed", "the client came back and missed events"),
+        Happened::ReaderDetached { is_broken: true, .. } => {
+            ("dropped", "a connection broke while its stream went on")
+        }
+        Happened::Interrupted { .. } => ("interrupted", "a request was interrupted by a restart"),
+        Happened::RunAgain { .. } => ("rerun", "a request that was open at a restart was run again"),
+        Happened::LinkFailed { .. } => ("link_failed", "the server behind could not be reached"),
+        Happened::Asked { .. } => ("asked", "the server asked the client something"),
+        Happened::Answered { how: "error", .. } => {
+            ("answered", "the client did not answer, or with an error")
+        }
+        Happened::Answered { .. } => ("answered", "the client answered"),
+        Happened::QuestionWithdrawn { .. } => ("answered", "the question was withdrawn"),
+        _ => return None,
+    })
+}
+
+fn kind(stream: StreamId) -> &'static str {
+    if stream == StreamId::STANDALONE { "standalone" } else { "request" }
+}
