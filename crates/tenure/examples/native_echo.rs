@@ -1,7 +1,8 @@
 //! The cheapest server our stack can carry: an echo written against the port itself.
 //!
 //! The benchmarks use it: `public_echo` answers at once, `bench_emit` puts `count` log messages on its
-//! stream before it answers. `--eras legacy|modern` lets it know one era alone.
+//! stream before it answers. `--eras legacy|modern` lets it know one era alone; `--config FILE` puts in front of it
+//! what a configuration asks for, such as credentials and limits.
 
 #![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]
 
@@ -75,18 +76,22 @@ async fn main() -> anyhow::Result<()> {
     };
     // In memory unless asked otherwise: an example leaves nothing in the user's own folder.
     let (listen, store) = (flag("--listen", "127.0.0.1:0"), flag("--store", "memory:"));
-    let eras = flag("--eras", "both");
+    let (eras, log) = (flag("--eras", "both"), flag("--log", "warn"));
+    let file = match flag("--config", "") {
+        path if path.is_empty() => None,
+        path => Some((path.clone().into(), std::fs::read_to_string(&path)?)),
+    };
     let flags = [
         ("listen", listen.as_str()),
         ("store", store.as_str()),
         ("eras", eras.as_str()),
         ("streams.max_session_events", "20000"),
-        ("log.level", "warn"),
+        ("log.level", log.as_str()),
         // All clients of a benchmark are on one machine.
         ("http.max_connections_per_peer", "20000"),
     ];
     let flags = flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-    let (config, _) = Config::load(&Sources { flags, ..Sources::default() })?;
+    let (config, _) = Config::load(&Sources { file, flags, ..Sources::default() })?;
     tenure::logs::start(&config.log)?;
     let node = Node::with_backend(&config, Arc::new(Native::new(|_| Echo))).await?;
     println!("{}", node.url());

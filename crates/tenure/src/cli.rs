@@ -8,9 +8,11 @@ mod signals;
 // Operators: sessions and stores.
 mod sessions;
 mod calls;
+mod nodes;
 mod keys;
 mod principals;
 mod audit;
+mod admin;
 mod usage;
 mod limits;
 mod store;
@@ -73,8 +75,10 @@ enum Command {
         tenure serve --name mine                      with its sessions in a folder of the user's own\n  \
         tenure serve --config tenure.toml             with a configuration file\n  \
         tenure serve --tls-cert c.pem --tls-key k.pem over HTTPS\n  \
+        tenure serve --profile cluster                as a node of a cluster\n  \
         tenure serve -- npx -y some-mcp-server        in front of a server that speaks over stdio\n  \
         tenure serve --upstream https://host/mcp      in front of a server elsewhere\n  \
+        tenure serve --admin                          with the page for operators on 127.0.0.1:8485\n  \
         tenure serve --take-over                      in the place of the one that runs, for a deploy")]
     Serve(RunArgs),
     /// Serve MCP to the one who started it, over standard input and output.
@@ -159,6 +163,20 @@ enum Command {
         tenure calls --owner alice\n  \
         tenure calls --json | jq 'select(.waits_for == \"client\")'")]
     Calls(calls::CallsArgs),
+    /// Look at the nodes of a cluster: whether they serve, and what they have.
+    #[command(after_help = "States:\n  \
+        serving    it takes sessions\n  \
+        draining   it stops soon, and takes no new ones\n  \
+        not ready  it takes none; the last column says why\n  \
+        silent     it did not answer within 2 s; the last column says why\n  \
+        recorded   no server of the cluster runs here, so it was not asked\n\n\
+        LEASE is the age of the last renewal: of this node since it was sent, of others since this node saw it. CLOCK is how far \
+        the clock of a node is ahead of that of the node that was asked.\n\n\
+        Examples:\n  \
+        tenure nodes\n  \
+        tenure nodes --store nats://10.0.0.1:4222\n  \
+        tenure nodes --json | jq 'select(.state != \"serving\")'")]
+    Nodes(nodes::NodesArgs),
     /// Look at how much clients make a running server hold, and which of them hold most.
     #[command(after_help = "Examples:\n  \
         tenure usage\n  \
@@ -176,6 +194,9 @@ enum Command {
     /// Verify an audit log, or look at what it holds.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Open the page for operators.
+    #[command(subcommand)]
+    Admin(admin::AdminCommand),
     /// Check, repair, back up, copy or encrypt a store.
     #[command(subcommand)]
     Store(store::StoresCommand),
@@ -223,6 +244,15 @@ struct ServeArgs {
     port: Option<u16>,
     #[command(flatten)]
     store: ServeStoreArgs,
+    /// Serves the page for operators too, which `tenure admin open` opens. [with no value: 127.0.0.1:8485]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:8485"
+    )]
+    admin: Option<String>,
     /// The certificate chain (PEM); turns TLS on.
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
@@ -283,8 +313,8 @@ impl BehindArgs {
 /// Where sessions are kept, and where the rest is set.
 #[derive(Args, Debug)]
 struct ServeStoreArgs {
-    /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, or memory:. [default: disk:, for
-    /// stdio memory:]
+    /// Where sessions are kept: disk:PATH, disk: for a folder of the user's own, memory:, or nats://HOST:PORT for nodes that
+    /// share them. [default: disk:, for stdio memory:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// What the user's own folder for the sessions is called. [default: by the server behind]
@@ -299,7 +329,7 @@ struct ServeStoreArgs {
     /// A configuration file.
     #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
     config: Option<PathBuf>,
-    /// A set of defaults: development, single_node, high_volume or long_running.
+    /// A set of defaults: development, single_node, cluster, high_volume or long_running.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 }
@@ -323,6 +353,7 @@ impl ServeArgs {
         let list = |values: &[String]| (!values.is_empty()).then(|| values.join(","));
         let own = [
             ("listen", self.listen.clone().or_else(|| Some(format!("127.0.0.1:{}", self.port?)))),
+            ("admin.listen", self.admin.clone()),
             ("tls.cert", self.tls_cert.clone()),
             ("tls.key", self.tls_key.clone()),
             ("http.allowed_hosts", list(&self.allow_host)),
@@ -448,15 +479,18 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Jar(command) => jar::run(command)?,
         Command::Sessions(command) => sessions::run(command)?,
         Command::Calls(args) => calls::run(&args)?,
+        Command::Nodes(args) => nodes::run(&args)?,
         Command::Usage(args) => usage::run(&args)?,
         Command::Limits(command) => limits::run(&command)?,
         Command::Keys(command) => keys::run(command)?,
         Command::Principals(command) => principals::run(command)?,
         Command::Audit(command) => return audit::run(command),
+        Command::Admin(command) => admin::run(command)?,
         Command::Store(command) => return store::run(command),
         Command::Config(ConfigCommand::Check(args)) => {
             let config = args.config()?;
             crate::wire::look_for_parts(&config)?;
+            crate::admin::OperatorKeys::new(&config, None)?;
             if let Some(lowered) = crate::descriptors::would_fit(&config) {
                 note(&format!("note: {lowered}; fewer are admitted than configured"));
             }

@@ -22,6 +22,11 @@ impl Failure {
         Self { what: what.into(), causes: Vec::new(), hint: None }
     }
 
+    /// The first line, without causes and hint.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// Adds the cause, with its own causes.
     #[must_use]
     pub(crate) fn caused_by(mut self, cause: impl std::error::Error) -> Self {
@@ -46,6 +51,12 @@ impl Failure {
     pub(crate) fn or_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
+    }
+
+    /// The failure with its causes as one line, and the hint.
+    pub(crate) fn in_one_line(self) -> (String, Option<String>) {
+        let text = std::iter::once(self.what).chain(self.causes).collect::<Vec<_>>().join(": ");
+        (text, self.hint)
     }
 
     /// Sets the hint: what to do about it.

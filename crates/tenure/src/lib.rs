@@ -70,12 +70,17 @@ mod wire;
 mod socket;
 mod shutdown;
 mod control;
+mod admin;
 mod operator;
 mod servers;
 mod stores;
 pub mod demo;
 pub mod logs;
 mod audit;
+mod figures;
+#[cfg(feature = "otlp")]
+mod traces;
+mod page;
 mod failure;
 mod escape;
 mod descriptors;

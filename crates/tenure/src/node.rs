@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tenure_session::backend::Backend;
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
+use tenure_session::id::NodeId;
 use tenure_session::session::Sessions;
 use tenure_session::state::States;
 use tenure_transport::http::{Endpoint, Router};
@@ -23,6 +24,7 @@ use tokio_util::task::TaskTracker;
 pub use build::NodeBuilder;
 pub use stdio::StdioNode;
 
+use crate::admin::{AdminApi, AdminListener};
 use crate::config::Config;
 use crate::control::{Control, HandOver};
 use crate::failure::Failure;
@@ -34,6 +36,7 @@ use crate::wire::{OpenedStore, Runtimes};
 pub struct Node {
     address: SocketAddr,
     scheme: &'static str,
+    admin: Option<SocketAddr>,
     hand_over: HandOver,
     running: MountedNode,
 }
@@ -70,6 +73,11 @@ impl Node {
         self.address
     }
 
+    /// The address of the page and the API for operators, if the configuration asks for them.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
     /// Waits until another process asks to take over. Then the caller has to stop this node.
     pub(crate) async fn taken_over(&self) {
         self.hand_over.asked().await;
@@ -98,6 +106,7 @@ pub struct MountedNode {
     router: Router,
     stages: Stages,
     tasks: TaskTracker,
+    metrics: Option<SocketAddr>,
 }
 
 impl MountedNode {
@@ -137,11 +146,26 @@ impl MountedNode {
         &self.runtimes.budget
     }
 
+    /// What the process counts of itself, as `/metrics` shows it.
+    pub fn metrics_text(&self) -> String {
+        self.runtimes.figures.metrics_text()
+    }
+
+    /// The address at which `/metrics` is served, if it is.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
     /// Puts the file of the audit log aside and begins another one, if there is a log.
     pub(crate) fn rotate_audit(&self) {
         if let Some(audit) = &self.runtimes.audit {
             audit.rotate();
         }
+    }
+
+    /// This node of its cluster, if it is of one.
+    pub fn name(&self) -> Option<NodeId> {
+        self.runtimes.cluster.as_ref().map(|cluster| cluster.roster.node())
     }
 
     /// The store.
@@ -158,10 +182,26 @@ impl MountedNode {
     }
 }
 
-/// Runs the control socket until everything else has stopped: operators want to look at a server that stops slowly.
-async fn watched(control: Option<Control>, end: ControlEnd) {
-    if let Some(control) = control {
-        control.run(end.over).await;
-    }
+/// The ways in for operators.
+struct OperatorDoors {
+    control: Option<Control>,
+    admin: Option<AdminListener>,
+    api: AdminApi,
+}
+
+/// Serves operators until everything else has stopped: they want to look at a server that stops slowly.
+async fn watched(doors: OperatorDoors, end: ControlEnd) {
+    let OperatorDoors { control, admin, api } = doors;
+    let control = async {
+        if let Some(control) = control {
+            control.run(end.over.clone()).await;
+        }
+    };
+    let admin = async {
+        if let Some(admin) = admin {
+            admin.run(api, end.over.clone()).await;
+        }
+    };
+    tokio::join!(control, admin);
     end.ended.cancel();
 }

@@ -21,6 +21,13 @@ pub(crate) fn fingerprints(config: &Config) -> Fingerprints {
     named.chain(std::iter::once((Route::MAIN, main(config)))).collect()
 }
 
+/// Digests of the configured servers, for other nodes: no words of the configuration are in them.
+pub(crate) fn digests(config: &Config) -> Vec<String> {
+    let named = config.backends.iter().filter_map(|behind| one(&behind.child, &behind.upstream));
+    let all = named.chain(std::iter::once(main(config)));
+    all.filter_map(|fingerprint| fingerprint.digest).collect()
+}
+
 /// The fingerprint of an embedder's server. Only the name that the server gives itself tells it from others.
 pub(crate) fn embedded() -> Fingerprints {
     std::iter::once((Route::MAIN, Fingerprint::unconfigured("a server in this program"))).collect()

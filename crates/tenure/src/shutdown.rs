@@ -51,8 +51,11 @@ pub(crate) struct ControlEnd {
 /// Parts that have ended stay ended; the others end with the process.
 pub(crate) async fn wind_down(parts: NodeParts) {
     let NodeParts { runtimes, stages, control, socket, grace } = parts;
-    let Runtimes { sessions, exchanges, states, store, limits, audit, .. } = runtimes;
+    let Runtimes { sessions, exchanges, states, store, limits, audit, cluster, traces, .. } = runtimes;
     stages.leaving.cancelled().await;
+    if let Some(cluster) = &cluster {
+        cluster.roster.set_draining();
+    }
     let began = Instant::now();
     let deadline = began + grace;
     // Another process has the socket too, and will accept the connections that this one does not.
@@ -62,8 +65,15 @@ pub(crate) async fn wind_down(parts: NodeParts) {
     let hand_over = socket.as_ref().map(|(hand_over, _)| hand_over);
     let late = LATE_GRACE.min(grace / 4);
 
+    // Clients of sessions of other nodes wait here too.
+    let relayed = async |limit| {
+        if let Some(cluster) = &cluster {
+            cluster.relay.calm(limit).await;
+        }
+    };
     // If nothing outlives this process, running requests without a session are finished and new ones are refused.
-    let outlives_us = store.store.capabilities().durability != StoreDurability::Process;
+    let outlives_us = cluster.is_some() || store.store.capabilities().durability != StoreDurability::Process;
+    let has_takers = cluster.as_ref().is_some_and(|cluster| !cluster.roster.takers().is_empty());
     let mut interrupted = 0;
     if outlives_us {
         if is_shared {
@@ -71,12 +81,17 @@ pub(crate) async fn wind_down(parts: NodeParts) {
             exchanges.are_followed();
         } else {
             sessions.drain();
+            if has_takers {
+                // Another node runs the calls of clients that come back.
+                exchanges.are_followed();
+            }
         }
-        tokio::join!(exchanges.finish(deadline - late), sessions.calm(grace - late));
+        tokio::join!(exchanges.finish(deadline - late), sessions.calm(grace - late), relayed(grace - late));
     } else {
         exchanges.drain();
         sessions.drain();
-        (interrupted, ()) = tokio::join!(exchanges.shut_down(grace), sessions.calm(grace - late));
+        (interrupted, (), ()) =
+            tokio::join!(exchanges.shut_down(grace), sessions.calm(grace - late), relayed(grace - late));
     }
 
     if is_shared {
@@ -88,6 +103,11 @@ pub(crate) async fn wind_down(parts: NodeParts) {
         stages.shut.cancel();
         stages.heard(FIRST_REQUEST).await;
     }
+    if has_takers {
+        // A load balancer and clients with idle connections have that long to notice.
+        tokio::time::sleep_until(began + NOTICE.min(grace)).await;
+        stages.heard(FIRST_REQUEST).await;
+    }
     let closing = Instant::now();
     stages.stop.cancel();
     // A request of which only the head has arrived would otherwise find its session settled.
@@ -96,6 +116,8 @@ pub(crate) async fn wind_down(parts: NodeParts) {
     let others = async { if outlives_us { exchanges.leave(Instant::now() + left).await } else { 0 } };
     let (of_sessions, others) = tokio::join!(sessions.settle(left), others);
     interrupted += of_sessions + others;
+    // Requests that were held until their sessions were free get their answers from the next owners.
+    relayed((deadline - Instant::now()).max(late)).await;
     if interrupted > 0 {
         tracing::warn!(interrupted, "requests were still running at the end of the grace period");
     }
@@ -109,6 +131,10 @@ pub(crate) async fn wind_down(parts: NodeParts) {
         hand_over.inspect(|hand_over| hand_over.withdraw());
         stages.shut.cancel();
     }
+    if let Some(cluster) = &cluster {
+        // The sessions are settled: peers find their next owners at once.
+        cluster.leave().await;
+    }
     store.close().await;
     if let Some(audit) = audit {
         // Before the next process may go on: it opens the same log.
@@ -120,4 +146,5 @@ pub(crate) async fn wind_down(parts: NodeParts) {
     tracing::info!(took = ?closing.elapsed(), "the store is closed");
 
     tokio::join!(sessions.close(), exchanges.close());
+    traces.close();
 }

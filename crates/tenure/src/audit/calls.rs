@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_protocol::json::members;
+use tenure_protocol::message::{refusal_in, says_it_failed};
 use tenure_protocol::{Method, Notification, Reason, Reply, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::call::CallContext;
@@ -15,7 +17,7 @@ use tenure_session::port::BoxFuture;
 use tenure_session::{forward_link, forward_responder};
 use tokio::time::Instant;
 
-use super::record::{Event, LONGEST_ARGUMENTS, PrincipalRecord, Record, cut, millis};
+use super::record::{Event, PrincipalRecord, Record, cut, millis, shortened};
 use super::start::Audit;
 use crate::url_text::public_name;
 
@@ -88,7 +90,7 @@ fn audited(
     pass: impl FnOnce(Call) -> BoxFuture<Reply> + Send + 'static,
 ) -> BoxFuture<Reply> {
     let name = match call.request.method {
-        Method::ToolsCall | Method::PromptsGet => params::text_member(call.request.params.as_ref(), "name"),
+        Method::ToolsCall | Method::PromptsGet => params::tool_name(call.request.params.as_ref()),
         Method::ResourcesRead => params::text_member(call.request.params.as_ref(), "uri"),
         _ => return pass(call),
     };
@@ -96,7 +98,7 @@ fn audited(
         return pass(call);
     }
     let open = OpenCallRecord {
-        record: Some(describe(audit, &call, name.as_deref())),
+        record: Some(Box::new(describe(audit, &call, name.as_deref()))),
         began: Instant::now(),
         audit: Arc::clone(audit),
     };
@@ -110,9 +112,16 @@ fn audited(
             reply
         });
     }
+    // Each call makes two records here, so that a caller whose calls are refused again and again is refused before the first.
+    if let Some(error) = open.record.as_ref().and_then(|record| audit.too_often(record)) {
+        if let Some(record) = open.forget() {
+            audit.refused_call(limited(record, error.reason()));
+        }
+        return Box::pin(std::future::ready(Err(error.to_rpc())));
+    }
     Box::pin(async move {
         if !open.begin().await {
-            open.forget();
+            drop(open.forget());
             return Err(unrecorded("The call cannot be recorded, so it was not carried out"));
         }
         let reply = pass(call).await;
@@ -145,9 +154,13 @@ fn describe(audit: &Audit, call: &Call, name: Option<&str>) -> Record {
     record.trace_id = caller.traceparent.as_deref().and_then(|parent| parent.split('-').nth(1)).map(cut);
     if let Some(params) = &call.request.params {
         record.bytes_in = Some(params.bytes().len() as u64);
-        if let Some(arguments) = tenure_protocol::json::members::find(params.bytes(), "arguments").value() {
-            let arguments = arguments.get();
-            record.args_digest = Some(audit.key.digest(arguments.as_bytes()));
+        let arguments = match params.outline() {
+            // Nearly always the parser has found them.
+            Some(outline) => outline.arguments.filter(|arguments| *arguments != b"null"),
+            None => members::find(params.bytes(), "arguments").value().map(|value| value.get().as_bytes()),
+        };
+        if let Some(arguments) = arguments {
+            record.args_digest = Some(audit.key.digest(arguments));
             if call.request.method == Method::ToolsCall
                 && name.is_some_and(|name| audit.has_arguments_of(context.route().name(), name))
             {
@@ -166,24 +179,19 @@ fn own_id() -> String {
 }
 
 /// Arguments as they are recorded: without what is redacted, and not too long.
-fn shown(arguments: &str, redact: &[String]) -> Box<str> {
-    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(arguments) else { return "…".into() };
+fn shown(arguments: &[u8], redact: &[String]) -> Box<str> {
+    let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(arguments) else { return "…".into() };
     for pointer in redact {
         if let Some(part) = value.pointer_mut(pointer) {
             *part = "(redacted)".into();
         }
     }
-    let mut text = value.to_string();
-    if text.len() > LONGEST_ARGUMENTS {
-        text.truncate(text.floor_char_boundary(LONGEST_ARGUMENTS));
-        text.push('…');
-    }
-    text.into()
+    shortened(value.to_string()).into()
 }
 
 /// A call that has not ended. If this is dropped, its answer is no longer wanted, or its process ends.
 struct OpenCallRecord {
-    record: Option<Record>,
+    record: Option<Box<Record>>,
     began: Instant,
     audit: Arc<Audit>,
 }
@@ -192,18 +200,18 @@ impl OpenCallRecord {
     /// Records that the call is about to go out. Returns whether that is kept.
     async fn begin(&self) -> bool {
         let Some(record) = &self.record else { return false };
-        let record = Record { event: Event::CallBegun, ..record.clone() };
-        self.audit.record(record).kept().await
+        let record = Record { event: Event::CallBegun, ..Record::clone(record) };
+        self.audit.record(Box::new(record)).kept().await
     }
 
     /// Records how the call ended. Returns whether that is kept.
     async fn end(mut self, reply: &Reply) -> bool {
         let Some(mut record) = self.finished() else { return false };
+        let limit = limit_of(reply);
         match reply {
             Ok(result) => {
                 record.bytes_out = Some(result.bytes().len() as u64);
-                let error = tenure_protocol::json::members::find(result.bytes(), "isError").value();
-                let has_failed = error.is_some_and(|value| value.get() == "true");
+                let has_failed = says_it_failed(result.bytes());
                 record.outcome = Some(if has_failed { "tool_error" } else { "ok" });
             }
             Err(error) => {
@@ -212,21 +220,29 @@ impl OpenCallRecord {
                 record.reason = error.reason().map(|reason| reason.as_str().into());
             }
         }
+        if let Some(reason) = limit {
+            let record = limited(*record, reason);
+            if !self.audit.is_required {
+                self.audit.refused_call(record);
+                return true;
+            }
+            return self.audit.refused_after_all(record).kept().await;
+        }
         let receipt = self.audit.record(record);
         drop(self);
         receipt.kept().await
     }
 
-    fn finished(&mut self) -> Option<Record> {
+    fn finished(&mut self) -> Option<Box<Record>> {
         let mut record = self.record.take()?;
         record.duration_ms = Some(millis(self.began.elapsed()));
-        record.time = self.audit.begin(Event::CallFinished).time;
+        record.time = self.audit.stamp();
         Some(record)
     }
 
-    /// Nothing is recorded: the call did not go out.
-    fn forget(mut self) {
-        self.record = None;
+    /// Nothing more is recorded: the call did not go out.
+    fn forget(mut self) -> Option<Record> {
+        self.record.take().map(|record| *record)
     }
 }
 
@@ -234,13 +250,30 @@ impl Drop for OpenCallRecord {
     fn drop(&mut self) {
         if let Some(mut record) = self.finished() {
             record.outcome = Some("given_up");
-            self.audit.note(record);
+            self.audit.note(*record);
         }
     }
 }
 
+/// The limit that has refused a call, in whichever form; `None` if none has.
+fn limit_of(reply: &Reply) -> Option<Reason> {
+    let reason = match reply {
+        Ok(result) if says_it_failed(result.bytes()) => refusal_in(result.bytes()),
+        Ok(_) => None,
+        Err(error) => error.reason(),
+    };
+    reason.filter(|reason| matches!(reason, Reason::RateLimited | Reason::QuotaExceeded))
+}
+
+/// The record of a call that a limit has refused.
+fn limited(record: Record, reason: Reason) -> Record {
+    let (code, outcome, reason) = (Some(reason.code().into()), Some("limited"), Some(reason.as_str().into()));
+    Record { event: Event::Refused, code, outcome, reason, ..record }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::record::LONGEST_ARGUMENTS;
     use super::*;
 
     #[test]
@@ -248,9 +281,9 @@ mod tests {
         let redact = ["/password".to_owned(), "/user/0/token".to_owned(), "/none".to_owned()];
         let arguments = r#"{"password":"geheim","text":"a","user":[{"token":[1,2]}]}"#;
         let expected = r#"{"password":"(redacted)","text":"a","user":[{"token":"(redacted)"}]}"#;
-        assert_eq!(&*shown(arguments, &redact), expected);
+        assert_eq!(&*shown(arguments.as_bytes(), &redact), expected);
         let long = format!("\"{}\"", "ä".repeat(LONGEST_ARGUMENTS));
-        let long = shown(&long, &[]);
+        let long = shown(long.as_bytes(), &[]);
         assert!(long.len() <= LONGEST_ARGUMENTS + 3 && long.ends_with('…'));
     }
 }

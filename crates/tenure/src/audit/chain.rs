@@ -3,7 +3,8 @@
 //! `hash` = SHA-256 of the line as it is without the member `hash`. The line holds `prev`, so it covers everything before. A
 //! head is a record whose `sig` is an Ed25519 signature over its number and its `prev`.
 
-use ring::digest::{SHA256, digest};
+use memchr::memmem;
+use ring::digest::{Context, SHA256};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::Deserialize;
 use tenure_session::port::clock::Time;
@@ -30,31 +31,45 @@ impl Default for Chain {
 }
 
 impl Chain {
-    /// Appends a record; returns its line with the line break.
-    pub(super) fn append(&mut self, mut record: Record, node: &str) -> Vec<u8> {
+    /// Appends a record, and its line with the line break to the lines.
+    pub(super) fn append(&mut self, mut record: Record, node: &str, lines: &mut Vec<u8>) {
         self.seq += 1;
         record.seq = self.seq;
         record.node = node.into();
         record.prev = std::mem::take(&mut self.hash);
-        self.hash = hash(&record.write());
-        record.hash = Some(self.hash.clone());
-        let mut line = record.write();
-        line.push(b'\n');
-        line
+        // Written once, with a hash of zeros in the place of the hash that is to be there.
+        record.hash = Some(NOTHING.into());
+        let start = lines.len();
+        record.write(lines);
+        let line = &mut lines[start..];
+        // A quote within a string is written with a backslash, so the member is found nowhere else.
+        let member = memmem::find(line, HASH_NAME).expect("the record has a hash");
+        let text = member + HASH_NAME.len()..member + HASH_NAME.len() + NOTHING.len();
+        self.hash = hash(&line[..member], &line[text.end + 1..]);
+        line[text].copy_from_slice(self.hash.as_bytes());
+        lines.push(b'\n');
     }
 
-    /// Appends a head that signs everything before it.
+    /// Appends a head that signs everything before it; returns its line.
     pub(super) fn sign(&mut self, key: &AuditKey, node: &str, now: Time) -> Vec<u8> {
         let mut record = Record::new(Event::Head, now);
         record.key = Some(key.public().into());
         record.sig = Some(hex(&key.sign(&signed(self.seq + 1, &self.hash))));
-        self.append(record, node)
+        let mut line = Vec::new();
+        self.append(record, node, &mut line);
+        line
     }
 }
 
-/// The hash of a line without the member `hash`.
-fn hash(line: &[u8]) -> Box<str> {
-    hex(digest(&SHA256, line).as_ref())
+/// What stands in front of the text of the hash.
+const HASH_NAME: &[u8] = b",\"hash\":\"";
+
+/// The hash of a line without the member `hash`, which stands between these two parts.
+fn hash(before: &[u8], after: &[u8]) -> Box<str> {
+    let mut context = Context::new(&SHA256);
+    context.update(before);
+    context.update(after);
+    hex(context.finish().as_ref())
 }
 
 /// What a head signs.
@@ -91,7 +106,7 @@ impl Place {
         let text = std::str::from_utf8(line).map_err(|_| LineFault::NoRecord)?;
         // A quote within a string is written with a backslash, so the member is found nowhere else.
         let (before, after) = text.split_once(&member).ok_or(LineFault::NoRecord)?;
-        if !is_in_order(line) || hash(&[before.as_bytes(), after.as_bytes()].concat()) != place.hash {
+        if !is_in_order(line) || hash(before.as_bytes(), after.as_bytes()) != place.hash {
             return Err(LineFault::OtherHash);
         }
         if place.is_head() && !place.is_signed() {

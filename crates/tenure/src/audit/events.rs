@@ -1,11 +1,13 @@
-//! Records what is not a call: sessions, questions to users, tasks, and who was refused.
+//! Records what is not a call: sessions, questions to users, tasks, credentials, and who was refused.
 //!
-//! In: events of the runtime and of the transport. Out: records that nothing waits for.
+//! In: events of the runtime, of the transport and of what verifies credentials. Out: records that nothing waits for.
 
 use std::sync::Arc;
 
+use tenure_auth::{CredentialEvent, CredentialObserver};
 use tenure_protocol::Method;
-use tenure_session::port::observer::{Happened, SessionEvent, SessionObserver};
+use tenure_session::Principal;
+use tenure_session::port::observer::{Happened, SessionEvent, SessionMove, SessionObserver};
 use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
 
 use super::record::{Event, PrincipalRecord, cut, millis};
@@ -19,7 +21,13 @@ impl SessionObserver for Audit {
     fn happened(&self, event: &SessionEvent<'_>) {
         let (kind, method, name, client, outcome) = match event.what {
             Happened::Created { client } => (Event::SessionCreated, None, None, client, None),
-            Happened::Ended { how } => (Event::SessionEnded, None, None, None, Some(how)),
+            Happened::Moved { how: SessionMove::TakenOver } => {
+                (Event::SessionMoved, None, None, None, Some("taken_over"))
+            }
+            Happened::Moved { how: SessionMove::GivenBack } => {
+                (Event::SessionMoved, None, None, None, Some("given_back"))
+            }
+            Happened::Ended { how, .. } => (Event::SessionEnded, None, None, None, Some(how)),
             Happened::Asked { method: Method::ElicitationCreate } => {
                 (Event::ElicitationSent, Some(Method::ElicitationCreate), None, None, None)
             }
@@ -43,6 +51,26 @@ impl SessionObserver for Audit {
     }
 }
 
+impl CredentialObserver for Audit {
+    fn happened(&self, event: &CredentialEvent<'_>) {
+        let (kind, name) = match *event {
+            CredentialEvent::KeyAdded { name } => (Event::KeyAdded, name),
+            CredentialEvent::KeyRemoved { name } => (Event::KeyRemoved, name),
+            CredentialEvent::TokenExchanged { server, .. } => (Event::TokenExchanged, server),
+            _ => return,
+        };
+        let mut record = self.begin(kind);
+        record.name = Some(cut(name));
+        if let CredentialEvent::TokenExchanged { principal, client, refusal, .. } = *event {
+            let principal = Principal::verified(principal.into(), client.map(Into::into));
+            record.principal = Some(PrincipalRecord::of(&principal));
+            record.outcome = Some(if refusal.is_none() { "ok" } else { "error" });
+            record.reason = refusal.map(Box::from);
+        }
+        self.note(record);
+    }
+}
+
 /// Records refusals.
 pub(super) struct RefusalObserver(pub(super) Arc<Audit>);
 
@@ -51,6 +79,7 @@ impl RequestObserver for RefusalObserver {
         let status = request.http.and_then(|http| http.status);
         let (code, reason) = match request.outcome {
             Outcome::Error { code, reason: Some(reason) } => (code, Some(reason.as_str())),
+            Outcome::Limited { reason } => (reason.code().into(), Some(reason.as_str())),
             Outcome::None | Outcome::Result | Outcome::ToolError | Outcome::Error { .. } => (0, None),
         };
         // A server behind has codes of its own, and no reason of ours.
@@ -63,7 +92,8 @@ impl RequestObserver for RefusalObserver {
         record.backend = request.endpoint.map(cut);
         record.bytes_in = Some(request.bytes_in);
         record.client = request.client.map(cut);
-        record.code = status.map(i64::from).or(Some(code));
+        // A refusal in-band has status 200, which says nothing.
+        record.code = status.filter(|status| *status >= 400).map(i64::from).or(Some(code));
         record.duration_ms = Some(millis(request.duration));
         record.method = request.method.map(|method| cut(method.as_str()));
         record.name = request.name.map(|name| cut(&public_name(request.method, name)));
@@ -73,6 +103,6 @@ impl RequestObserver for RefusalObserver {
         record.request_id = request.correlation.map(cut);
         record.session = request.session.map(cut);
         record.trace_id = request.trace.map(cut);
-        self.0.refused(record);
+        self.0.refused_request(record);
     }
 }

@@ -15,10 +15,11 @@ mod file;
 mod writer;
 mod calls;
 mod events;
+mod refusals;
 mod start;
 mod verify;
 
 pub(crate) use calls::Audited;
 pub(crate) use chain::Head;
-pub(crate) use start::{Audit, AuditSettings, head_place};
+pub(crate) use start::{AdminAction, AdminIdentity, Audit, AuditSettings, head_place, node_name};
 pub(crate) use verify::{Broken, LogEnd, LogFile, Verified, verify};

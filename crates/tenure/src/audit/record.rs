@@ -42,6 +42,8 @@ pub(crate) enum Event {
     Refused,
     /// A session began.
     SessionCreated,
+    /// A session goes on at this node of a cluster.
+    SessionMoved,
     /// A session ended.
     SessionEnded,
     /// A server asked the user of a client something.
@@ -54,6 +56,12 @@ pub(crate) enum Event {
     TaskEnded,
     /// An operator did something.
     AdminAction,
+    /// The file of static keys has a key that it did not have.
+    KeyAdded,
+    /// The file of static keys lacks a key that it had.
+    KeyRemoved,
+    /// The token of a caller was exchanged for one for a server behind, or could not be.
+    TokenExchanged,
 }
 
 /// A record. The fields stand in the order in which they are written.
@@ -72,6 +80,9 @@ pub(crate) struct Record {
     pub(crate) bytes_in: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_out: Option<u64>,
+    /// What an operator changed: from what, to what.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<Box<str>>,
     /// The name that the client gave itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<Box<str>>,
@@ -124,7 +135,7 @@ pub(crate) struct Record {
 }
 
 /// Who did it.
-#[derive(Clone, PartialEq, Eq, Serialize, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Debug)]
 pub(crate) struct PrincipalRecord {
     /// The client that acts for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,6 +167,11 @@ impl PrincipalRecord {
         Self { client_id, iss: iss.map(cut), kind, sub: Some(cut(sub)) }
     }
 
+    /// Whether it says who it was.
+    pub(super) fn has_name(&self) -> bool {
+        self.sub.is_some()
+    }
+
     /// The person at the control socket, by the number of the user.
     pub(crate) fn operator(uid: Option<u32>) -> Self {
         let sub = uid.map(|uid| format!("uid-{uid}").into());
@@ -172,6 +188,7 @@ impl Record {
             backend: None,
             bytes_in: None,
             bytes_out: None,
+            change: None,
             client: None,
             code: None,
             count: None,
@@ -197,9 +214,9 @@ impl Record {
         }
     }
 
-    /// The record as a line without its line break.
-    pub(super) fn write(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a record has a JSON form")
+    /// Appends the record as a line without its line break.
+    pub(super) fn write(&self, lines: &mut Vec<u8>) {
+        serde_json::to_writer(lines, self).expect("a record has a JSON form");
     }
 }
 
@@ -208,16 +225,25 @@ pub(crate) fn cut(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(LONGEST)].into()
 }
 
+/// A text that is not whole if it is longer than arguments may be.
+pub(super) fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_ARGUMENTS {
+        text.truncate(text.floor_char_boundary(LONGEST_ARGUMENTS));
+        text.push('…');
+    }
+    text
+}
+
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn hex(bytes: &[u8]) -> Box<str> {
-    use std::fmt::Write;
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half & 15)]);
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
+        text.push(digit(byte >> 4));
+        text.push(digit(*byte));
     }
     text.into()
 }

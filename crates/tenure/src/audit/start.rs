@@ -1,23 +1,24 @@
 //! An audit log that is open: what the configuration asks for, and the ways to record.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use tenure_session::port::clock::{Clock, Time};
+use tenure_layers::merge::ToolPrefixes;
+use tenure_protocol::Error;
+use tenure_session::Principal;
+use tenure_session::port::clock::Clock;
+use tenure_session::rate::rate_limited;
 use tenure_transport::observe::RequestObserver;
 
 use super::events::RefusalObserver;
 use super::file::{self, AuditFile, Found};
 use super::key::{self, AuditKey};
-use super::record::{Event, PrincipalRecord, Record, cut};
+use super::record::{Event, PrincipalRecord, Record, cut, shortened};
+use super::refusals::{LeftOut, Refusals};
 use super::writer::{AuditWriter, Receipt, WriterParts};
 use crate::failure::Failure;
-
-/// At most this many refusals are recorded one by one in this interval: a client can cause them at will.
-const MOST_REFUSALS: u64 = 100;
-const WHILE: Duration = Duration::from_secs(10);
 
 /// Where the log is and what it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct AuditSettings {
     pub(crate) is_required: bool,
     /// The tools whose arguments are recorded, as `BACKEND/TOOL`, `TOOL` or with `*`.
     pub(crate) arguments: Vec<String>,
+    /// The servers behind `/mcp` by the prefixes of their tools, if there are several.
+    pub(crate) prefixes: Option<ToolPrefixes>,
     /// JSON pointers to parts of arguments that are left out.
     pub(crate) redact: Vec<String>,
     /// A file of this size is put aside.
@@ -50,21 +53,40 @@ pub(crate) struct Audit {
     pub(super) key: Arc<AuditKey>,
     pub(super) is_required: bool,
     arguments: Vec<String>,
+    prefixes: Option<ToolPrefixes>,
     pub(super) redact: Vec<String>,
     refusals: Mutex<Refusals>,
-}
-
-#[derive(Default)]
-struct Refusals {
-    since: Time,
-    recorded: u64,
-    left_out: u64,
 }
 
 impl std::fmt::Debug for Audit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Audit").field("key", &self.key).finish_non_exhaustive()
     }
+}
+
+/// Something that an operator did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdminAction<'a> {
+    pub(crate) who: AdminIdentity<'a>,
+    /// What it is called.
+    pub(crate) operation: &'a str,
+    /// What it was done to; may be empty.
+    pub(crate) about: &'a str,
+    pub(crate) is_done: bool,
+    /// From what, to what.
+    pub(crate) change: Option<&'a str>,
+    /// Why, in the operator's words.
+    pub(crate) reason: Option<&'a str>,
+    pub(crate) remote: Option<IpAddr>,
+}
+
+/// Who an operator is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AdminIdentity<'a> {
+    /// A user of this machine.
+    User(Option<u32>),
+    /// The principal of a key or a token.
+    Principal(&'a str),
 }
 
 impl Audit {
@@ -92,18 +114,19 @@ impl Audit {
         if let Some(old) = continues {
             let mut record = Record::new(Event::AuditContinued, writer.now());
             record.name = (!old.is_empty()).then(|| old.into());
-            writer.note(record);
+            writer.note(Box::new(record));
         }
         let mut opened = Record::new(Event::AuditOpened, writer.now());
         opened.key = Some(key.public().into());
         opened.bytes_in = (torn > 0).then_some(torn);
         opened.name = Some(format!("tenure {}", env!("CARGO_PKG_VERSION")).into());
-        writer.note(opened);
+        writer.note(Box::new(opened));
         Ok(Arc::new(Self {
             writer,
             key,
             is_required: settings.is_required,
             arguments: settings.arguments.clone(),
+            prefixes: settings.prefixes.clone(),
             redact: settings.redact.clone(),
             refusals: Mutex::default(),
         }))
@@ -114,40 +137,71 @@ impl Audit {
         Record::new(event, self.writer.now())
     }
 
+    /// The time now, as records have it.
+    pub(super) fn stamp(&self) -> Box<str> {
+        crate::time_text::stamp(self.writer.now()).into()
+    }
+
     /// Records something, and says whether that worked.
-    pub(super) fn record(&self, record: Record) -> Receipt {
+    pub(super) fn record(&self, record: Box<Record>) -> Receipt {
         self.writer.record(record)
     }
 
     /// Records something that nothing waits for.
     pub(crate) fn note(&self, record: Record) {
-        self.writer.note(record);
+        self.writer.note(Box::new(record));
     }
 
     /// Records a refusal. Of very many only their number is recorded.
     pub(super) fn refused(&self, record: Record) {
-        let now = self.writer.now();
-        let left_out = {
-            let mut refusals = self.refusals.lock();
-            if now.since(refusals.since) > WHILE || now < refusals.since {
-                (refusals.since, refusals.recorded) = (now, 0);
-            }
-            if refusals.recorded >= MOST_REFUSALS {
-                refusals.left_out += 1;
-                return;
-            }
-            refusals.recorded += 1;
-            std::mem::take(&mut refusals.left_out)
-        };
-        self.tell_left_out(left_out);
-        self.note(record);
+        if self.counts_refusal(&record) {
+            self.note(record);
+        }
     }
 
-    fn tell_left_out(&self, left_out: u64) {
-        if left_out > 0 {
+    /// Records that a limit inside of this layer has refused a call. The request that it belongs to is not recorded once more.
+    pub(super) fn refused_call(&self, record: Record) {
+        if let Some(id) = &record.request_id {
+            self.refusals.lock().was_told(id.clone());
+        }
+        self.refused(record);
+    }
+
+    /// The same for a call whose beginning was recorded: its end is too.
+    pub(super) fn refused_after_all(&self, record: Record) -> Receipt {
+        if let Some(id) = &record.request_id {
+            self.refusals.lock().was_told(id.clone());
+        }
+        self.counts_refusal(&record);
+        self.record(Box::new(Record { event: Event::CallFinished, ..record }))
+    }
+
+    /// Records how a request was refused, unless its call was recorded.
+    pub(super) fn refused_request(&self, record: Record) {
+        let is_told = record.request_id.as_ref().is_some_and(|id| self.refusals.lock().is_told(id));
+        if !is_told {
+            self.refused(record);
+        }
+    }
+
+    /// Counts a refusal, and says whether it is recorded by itself.
+    fn counts_refusal(&self, record: &Record) -> bool {
+        let (is_recorded, left_out) = self.refusals.lock().count(record, self.writer.now());
+        self.tell_left_out(left_out);
+        is_recorded
+    }
+
+    /// Refuses a call whose record would be one too many: of a caller whose calls were refused again and again.
+    pub(super) fn too_often(&self, record: &Record) -> Option<Error> {
+        let (most, wait) = self.refusals.lock().too_often(record, self.writer.now())?;
+        Some(rate_limited("principal", &format!("{most} refused calls a minute"), wait))
+    }
+
+    fn tell_left_out(&self, left_out: Vec<LeftOut>) {
+        for LeftOut { principal, remote, count } in left_out {
             let mut record = self.begin(Event::Refused);
-            record.count = Some(left_out);
-            record.reason = Some("more_of_the_same".into());
+            (record.count, record.reason) = (Some(count), Some("more_of_the_same".into()));
+            (record.principal, record.remote) = (principal, remote);
             self.note(record);
         }
     }
@@ -158,19 +212,35 @@ impl Audit {
     }
 
     /// Records what an operator did.
-    pub(crate) fn operator_did(&self, uid: Option<u32>, method: &str, name: &str, is_done: bool) {
+    pub(crate) fn operator_did(&self, action: &AdminAction<'_>) {
         let mut record = self.begin(Event::AdminAction);
-        record.principal = Some(PrincipalRecord::operator(uid));
-        (record.method, record.name) = (Some(method.into()), Some(cut(name)));
-        record.outcome = Some(if is_done { "ok" } else { "error" });
+        record.principal = Some(match action.who {
+            AdminIdentity::User(uid) => PrincipalRecord::operator(uid),
+            AdminIdentity::Principal(name) => PrincipalRecord::of(&Principal::named(name)),
+        });
+        (record.method, record.name) = (Some(action.operation.into()), Some(cut(action.about)));
+        record.outcome = Some(if action.is_done { "ok" } else { "error" });
+        record.change = action.change.map(|change| shortened(change.to_owned()).into());
+        record.reason = action.reason.map(|reason| shortened(reason.to_owned()).into());
+        record.remote = action.remote.map(|remote| remote.to_string().into());
         self.note(record);
     }
 
-    /// Whether the arguments of a tool are recorded.
+    /// Whether the arguments of a tool are recorded: it is listed by the name that clients use, or by its server's own.
     pub(super) fn has_arguments_of(&self, backend: Option<&str>, tool: &str) -> bool {
-        let whole = backend.map(|backend| format!("{backend}/{tool}"));
+        if self.arguments.is_empty() {
+            return false;
+        }
+        let (owner, own) = match (backend, &self.prefixes) {
+            (None, Some(prefixes)) => prefixes.owner(tool),
+            (backend, _) => (backend.map(str::to_owned), tool.to_owned()),
+        };
+        let whole = owner.map(|owner| format!("{owner}/{own}"));
         self.arguments.iter().any(|pattern| {
-            matches(pattern, tool) || whole.as_deref().is_some_and(|whole| matches(pattern, whole))
+            [Some(tool), Some(&own), whole.as_deref()]
+                .into_iter()
+                .flatten()
+                .any(|name| matches(pattern, name))
         })
     }
 
@@ -184,7 +254,7 @@ impl Audit {
     /// # Cancel safety
     /// The log is closed even if this is dropped early.
     pub(crate) async fn close(&self) {
-        let left_out = std::mem::take(&mut self.refusals.lock().left_out);
+        let left_out = self.refusals.lock().end();
         self.tell_left_out(left_out);
         self.writer.close().await;
     }
@@ -199,7 +269,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// This machine and this process.
-fn node_name() -> String {
+pub(crate) fn node_name() -> String {
     let host =
         std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok());
     let host = host.unwrap_or_default();

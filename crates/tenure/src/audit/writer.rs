@@ -23,6 +23,9 @@ const MOST: usize = 4096;
 /// The most bytes of one write.
 const BATCH_BYTES: usize = 1 << 20;
 
+/// The capacity that the buffer of lines keeps after a burst.
+const KEPT_BYTES: usize = 64 << 10;
+
 /// How often a head is written, if there is something to sign.
 const HEADS: Duration = Duration::from_secs(60);
 
@@ -40,9 +43,12 @@ struct WriterShared {
     clock: Arc<dyn Clock>,
 }
 
+/// A record that waits, and who is told whether it is kept. In a box, since it is passed on several times.
+type Waiting = (Box<Record>, Option<oneshot::Sender<bool>>);
+
 #[derive(Default)]
 struct WriterState {
-    waiting: VecDeque<(Record, Option<oneshot::Sender<bool>>)>,
+    waiting: VecDeque<Waiting>,
     /// Records that did not fit.
     lost: u64,
     rotates: bool,
@@ -87,18 +93,18 @@ impl AuditWriter {
     }
 
     /// Records something.
-    pub(super) fn record(&self, record: Record) -> Receipt {
+    pub(super) fn record(&self, record: Box<Record>) -> Receipt {
         let (kept, receipt) = oneshot::channel();
         let taken = self.push(record, Some(kept));
         Receipt(taken.then_some(receipt))
     }
 
     /// Records something that is not waited for.
-    pub(super) fn note(&self, record: Record) {
+    pub(super) fn note(&self, record: Box<Record>) {
         self.push(record, None);
     }
 
-    fn push(&self, record: Record, kept: Option<oneshot::Sender<bool>>) -> bool {
+    fn push(&self, record: Box<Record>, kept: Option<oneshot::Sender<bool>>) -> bool {
         let mut state = self.0.state.lock();
         if state.is_closed || state.waiting.len() >= MOST {
             state.lost += 1;
@@ -134,7 +140,7 @@ impl AuditWriter {
     }
 
     fn run(self, parts: WriterParts) {
-        let mut thread = WriterThread { parts, unsigned: 0, lost: 0, is_told: false };
+        let mut thread = WriterThread { parts, lines: Vec::new(), unsigned: 0, lost: 0, is_told: false };
         let mut since = monotonic();
         loop {
             let mut state = self.0.state.lock();
@@ -180,6 +186,8 @@ fn monotonic() -> std::time::Instant {
 
 struct WriterThread {
     parts: WriterParts,
+    /// The lines of one write.
+    lines: Vec<u8>,
     /// Records since the last head.
     unsigned: u64,
     /// Records that were not kept and that the log has not told of.
@@ -190,24 +198,27 @@ struct WriterThread {
 
 impl WriterThread {
     /// Writes records, in batches.
-    fn write(&mut self, batch: VecDeque<(Record, Option<oneshot::Sender<bool>>)>, now: Time) {
+    fn write(&mut self, batch: VecDeque<Waiting>, now: Time) {
         let mut batch = batch.into_iter().peekable();
         while batch.peek().is_some() {
             let before = self.parts.chain.clone();
-            let (mut lines, mut waiting, mut count) = (Vec::new(), Vec::new(), 0);
+            let (mut lines, mut waiting, mut count) = (std::mem::take(&mut self.lines), Vec::new(), 0);
             if self.lost > 0 {
                 let mut record = Record::new(Event::AuditLost, now);
                 record.count = Some(self.lost);
-                lines.extend(self.parts.chain.append(record, &self.parts.node));
+                self.parts.chain.append(record, &self.parts.node, &mut lines);
             }
             while lines.len() < BATCH_BYTES
                 && let Some((record, kept)) = batch.next()
             {
-                lines.extend(self.parts.chain.append(record, &self.parts.node));
+                self.parts.chain.append(*record, &self.parts.node, &mut lines);
                 waiting.extend(kept);
                 count += 1;
             }
             let is_kept = self.append(&lines);
+            lines.clear();
+            lines.shrink_to(KEPT_BYTES);
+            self.lines = lines;
             if is_kept {
                 self.lost = 0;
                 self.unsigned += count;
@@ -223,7 +234,7 @@ impl WriterThread {
     }
 
     fn write_one(&mut self, record: Record, now: Time) {
-        self.write([(record, None)].into(), now);
+        self.write([(Box::new(record), None)].into(), now);
     }
 
     fn append(&mut self, lines: &[u8]) -> bool {

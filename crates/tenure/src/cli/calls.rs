@@ -6,7 +6,7 @@ use clap::Args;
 use tenure_session::port::clock::Time;
 
 use super::paint::Tone;
-use super::rows::{ANONYMOUS, is_wanted, note_cut, print_rows};
+use super::rows::{ANONYMOUS, is_wanted, note_cut, note_missing, print_rows};
 use super::table::{Cell, Column, known, left, right};
 use super::which_store::{Absent, StoreArgs};
 use super::{Failure, block_on, note};
@@ -42,6 +42,7 @@ pub(super) fn run(args: &CallsArgs) -> Result<(), Failure> {
             is_wanted(args.owner.as_ref(), Some(row.owner.as_deref().unwrap_or(ANONYMOUS)))
                 && is_wanted(args.backend.as_ref(), row.backend.as_deref())
         });
+        note_missing(&store);
         let found = rows.len();
         rows.truncate(args.limit.get());
         print_rows(&rows, args.json, &columns(now()), "nothing is under way")?;
@@ -52,7 +53,7 @@ pub(super) fn run(args: &CallsArgs) -> Result<(), Failure> {
     })
 }
 
-fn columns(now: Time) -> [Column<'static, CallRow>; 7] {
+fn columns(now: Time) -> [Column<'static, CallRow>; 8] {
     let age = move |row: &CallRow| {
         let age = now.since(Time(row.started));
         let tone = if age >= LONG && row.state != CallState::Listening { Tone::Odd } else { Tone::Plain };
@@ -70,6 +71,8 @@ fn columns(now: Time) -> [Column<'static, CallRow>; 7] {
         left("METHOD", method),
         right("AGE", age),
         left("STATE", state),
+        // Empty without a cluster.
+        left("NODE", |row: &CallRow| known(row.node.as_ref())).if_known(),
         left("WAITS FOR", waits_for),
     ]
 }

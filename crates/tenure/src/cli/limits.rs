@@ -15,7 +15,8 @@ pub(super) enum LimitsCommand {
     #[command(after_help = "Limits:\n  \
         rate     requests in a time; as many are left as may be sent at once\n  \
         at_once  requests at the same time\n  \
-        day      calls of tools until midnight UTC\n\n\
+        day      calls of tools until midnight UTC\n  \
+        month    calls of tools until the month ends, at midnight UTC\n\n\
         Limits of sessions, tools and backends are in the configuration and are not shown here.\n\n\
         Examples:\n  \
         tenure limits show\n  \
@@ -99,6 +100,7 @@ mod tests {
                 { "what": "rate", "limit": "10/s burst 50", "left": 0 },
                 { "what": "at_once", "limit": "4", "left": 0, "waiting": 3 },
                 { "what": "day", "limit": "1000/d", "left": 17, "reset": 1_800_000_000 },
+                { "what": "month", "limit": "20000/month", "left": 1234, "reset": 1_800_000_000 },
             ] },
             { "principal": null, "limits": [{ "what": "rate", "limit": "10/s burst 50", "left": 50 }] },
         ]);
@@ -109,6 +111,7 @@ mod tests {
             corp:ann   rate     10/s burst 50     0        0
             corp:ann   at_once              4     0        3
             corp:ann   day             1000/d    17        0
+            corp:ann   month      20000/month  1234        0
             anonymous  rate     10/s burst 50    50        0
         "#]]
         .assert_eq(&table(&columns(), &rows, Paint::of(false)));

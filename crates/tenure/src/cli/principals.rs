@@ -11,11 +11,12 @@ use tenure_session::port::clock::Time;
 
 use super::facts::Facts;
 use super::paint::{Paint, Tone};
-use super::rows::{ANONYMOUS, note_cut, print_json, print_rows};
+use super::rows::{ANONYMOUS, note_cut, note_missing, print_json, print_rows};
 use super::table::{Cell, Column, known, left, right};
 use super::which_store::{Absent, StoreArgs};
 use super::{Failure, block_on, note, say};
-use crate::operator::{DataFate, PrincipalDetail, PrincipalRow, RevokedPrincipal, now};
+use crate::escape::plain;
+use crate::operator::{DataFate, MissingNode, PrincipalDetail, PrincipalRow, RevokedPrincipal, now};
 use crate::time_text::ago;
 
 #[derive(Subcommand, Debug)]
@@ -32,8 +33,8 @@ pub(super) enum PrincipalsCommand {
     #[command(
         after_help = "Tokens and static keys that were issued before are refused from now on, also after a restart. \
         Sessions, their streams and processes, running calls and tasks end. Data sessions stay: they are what the principal \
-        has kept, and nobody can use them with what was refused.\n\n\
-        Whoever can still log in at the authorization server gets a new token there, which is good here after half a minute: \
+        has kept, and no caller can use them with what was refused.\n\n\
+        A user who can still log in at the authorization server gets a new token there, which is good here after half a minute: \
         lock the account there first, if that is not what you want. A static key needs a new one (`tenure keys new`).\n\n\
         Examples:\n  \
         tenure principals revoke corp:alice\n  \
@@ -113,7 +114,9 @@ pub(super) fn run(command: PrincipalsCommand) -> Result<(), Failure> {
 }
 
 async fn list(args: &PrincipalListArgs) -> Result<(), Failure> {
-    let mut rows = args.store.open(Absent::Refuse).await?.principals().await?;
+    let store = args.store.open(Absent::Refuse).await?;
+    let mut rows = store.principals().await?;
+    note_missing(&store);
     rows.sort_by_key(|row| Reverse(row.last_used.max(row.revoked)));
     let found = rows.len();
     rows.truncate(args.limit.get());
@@ -150,6 +153,7 @@ async fn show(args: &PrincipalShowArgs) -> Result<(), Failure> {
         Failure::new(format!("{name} has nothing here"))
             .hint("`tenure principals list` shows those that have")
     })?;
+    note_missing(&store);
     if args.json { print_json(&detail) } else { say(&text(&detail, now(), Paint::stdout())) }
 }
 
@@ -201,6 +205,14 @@ async fn revoke(args: &PrincipalRevokeArgs) -> Result<(), Failure> {
     let store = args.principal.store.open(Absent::Refuse).await?;
     let data = if args.data { DataFate::Ended } else { DataFate::Kept };
     let ended = store.revoke_principal(name, data).await?;
+    for missing in store.missing_nodes() {
+        let MissingNode { node, address, .. } = missing;
+        note(&format!(
+            "node {node} at {} did not answer: it ends what {name} has there when it reads the store, mostly within two \
+             seconds; repeat the command to be sure",
+            plain(&address)
+        ));
+    }
     if args.json {
         return print_json(&ended);
     }

@@ -17,7 +17,8 @@ use super::progress::ItemCounter;
 use super::table::{Cell, Column, table};
 use super::{Failure, note, say};
 use crate::control::Operations;
-use crate::operator::{Page, Revoked, now, parse_key};
+use crate::escape::plain;
+use crate::operator::{MissingNode, Page, Revoked, now, parse_key};
 
 /// Rows that are asked for at once.
 pub(super) const PAGE: usize = 500;
@@ -111,6 +112,20 @@ pub(super) fn note_cut(shown: usize, found: usize, nouns: &str) {
     if found > shown {
         note(&format!("{shown} of {found} {nouns}; `--limit {found}` shows all"));
     }
+}
+
+/// Says which nodes of a cluster did not answer, on standard error: what they hold is not in what was printed.
+pub(super) fn note_missing(store: &Operations) {
+    for missing in store.missing_nodes() {
+        note(&missing_words(&missing));
+    }
+}
+
+fn missing_words(MissingNode { node, address, why }: &MissingNode) -> String {
+    let (address, why) = (plain(address), plain(why));
+    format!(
+        "node {node} at {address} did not answer ({why}): what is in its memory is not shown; see `tenure nodes`"
+    )
 }
 
 /// Prints rows: as JSON, one object a line, or as a table, or says that there are none.

@@ -16,7 +16,7 @@ use self::list::SessionListArgs;
 use self::transfer::{ExportArgs, ImportArgs};
 use super::call::arguments;
 use super::paint::Paint;
-use super::rows::{print_json, resolve, revoke, unknown};
+use super::rows::{note_missing, print_json, resolve, revoke, unknown};
 use super::which_store::{Absent, StoreArgs};
 use super::{Failure, block_on, note, say};
 use crate::config::parse_duration;
@@ -141,6 +141,7 @@ pub(super) fn run(command: SessionsCommand) -> Result<(), Failure> {
                 let store = args.store.open(Absent::Refuse).await?;
                 let (_, key) = resolve::<SessionRow>(&store, &args.key).await?;
                 let detail = store.show(key).await?.ok_or_else(|| unknown::<SessionRow>(&args.key))?;
+                note_missing(&store);
                 if args.json {
                     print_json(&detail)
                 } else {
@@ -148,7 +149,8 @@ pub(super) fn run(command: SessionsCommand) -> Result<(), Failure> {
                 }
             }
             SessionsCommand::Revoke(args) => {
-                revoke::<SessionRow>(&args.store.open(Absent::Refuse).await?, &args.keys).await
+                let store = args.store.open(Absent::Refuse).await?;
+                revoke::<SessionRow>(&store, &args.keys).await.inspect_err(|_| note_missing(&store))
             }
             SessionsCommand::Set(args) => set(&args).await,
             SessionsCommand::Export(args) => transfer::export(&args).await,

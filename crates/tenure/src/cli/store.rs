@@ -12,7 +12,8 @@ use super::progress::{Unit, WorkProgress};
 use super::report::{self, CheckMode};
 use super::sessions::transfer::make_private;
 use super::which_store::{Absent, StoreArgs, place, say_which};
-use super::{Failure, block_on, note, say, words};
+use super::{Failure, block_on, note, say, sources, words};
+use crate::config::Config;
 use crate::control::ControlClient;
 use crate::stores;
 use crate::wire::{self, Access, ByteProgress, OpenedStore};
@@ -53,6 +54,7 @@ copy from a running server, make a backup and copy that.
 Examples:
   tenure store copy disk:/var/lib/tenure disk:/srv/tenure
   tenure store copy disk:old disk:new --to-key-file tenure.key     encrypt
+  tenure store copy disk:/var/lib/tenure nats://10.0.0.1:4222      from a folder to a cluster
   tenure store copy disk:old disk:new --from-key-file old.key --to-key-file new.key")]
     Copy(CopyArgs),
     /// List the user's own stores: one for each server, in the user's folder for data.
@@ -97,7 +99,7 @@ pub(super) struct BackupArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct CopyArgs {
-    /// The store to copy, such as disk:/var/lib/tenure.
+    /// The store to copy, such as disk:/var/lib/tenure or nats://127.0.0.1:4222.
     #[arg(value_name = "FROM")]
     from: String,
     /// The store to make, such as disk:/srv/tenure. It must have no sessions yet.
@@ -109,6 +111,9 @@ pub(super) struct CopyArgs {
     /// A file with the key of the new store, which is then encrypted.
     #[arg(long, value_name = "FILE")]
     to_key_file: Option<PathBuf>,
+    /// The configuration file that says how to reach a NATS engine.
+    #[arg(long, value_name = "FILE", env = "TENURE_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -181,12 +186,22 @@ async fn backup(args: &BackupArgs) -> Result<(), Failure> {
 }
 
 async fn copy(args: &CopyArgs) -> Result<(), Failure> {
-    let (from, to) = (wire::existing_folder(&args.from)?, wire::folder(&args.to)?);
-    if to.canonicalize().is_ok_and(|to| from.canonicalize().is_ok_and(|from| from == to)) {
-        return Err(Failure::new("cannot copy a store onto itself").hint("name another folder to copy to"));
+    let is_folder = |url: &str| !wire::is_nats(url);
+    let from = is_folder(&args.from).then(|| wire::existing_folder(&args.from)).transpose()?;
+    let to = is_folder(&args.to).then(|| wire::folder(&args.to)).transpose()?;
+    let is_same = match (&from, &to) {
+        (Some(from), Some(to)) => {
+            to.canonicalize().is_ok_and(|to| from.canonicalize().is_ok_and(|from| from == to))
+        }
+        _ => args.from == args.to,
+    };
+    if is_same {
+        return Err(Failure::new("cannot copy a store onto itself").hint("name another place to copy to"));
     }
-    let source = open(&args.from, args.from_key_file.as_ref()).await?;
-    let target = open(&args.to, args.to_key_file.as_ref()).await?;
+    // Only for a NATS engine: how to reach it.
+    let (config, _) = Config::load(&sources(args.config.as_deref(), Vec::new())?)?;
+    let source = open(&args.from, args.from_key_file.as_ref(), &config).await?;
+    let target = open(&args.to, args.to_key_file.as_ref(), &config).await?;
     let records = wire::count(source.store.as_ref()).await?;
     let mut progress = WorkProgress::start("copying", Unit::Things("records"));
     let tell = |copied: wire::CopyProgress| progress.at(copied.totals.records, records);
@@ -221,8 +236,8 @@ async fn list(args: &StoreListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<OpenedStore, Failure> {
-    match wire::open(url, key_file).await? {
+async fn open(url: &str, key_file: Option<&PathBuf>, config: &Config) -> Result<OpenedStore, Failure> {
+    match wire::open(url, key_file, &config.nats).await? {
         Access::Open(opened) => Ok(opened),
         Access::InUse(failure) => Err(failure.hint(
             "stop the process that has it open; to copy from a running server, copy a backup of it \

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::paint::Tone;
-use super::rows::print_rows;
+use super::rows::{note_missing, print_rows};
 use super::table::{Cell, Column, known, left, right};
 use super::which_store::{Absent, StoreArgs};
 use super::{Failure, block_on, note};
@@ -25,12 +25,13 @@ pub(super) fn run(args: &UsageArgs) -> Result<(), Failure> {
             note("no server has this store open, so nothing is held");
             return Ok(());
         };
+        note_missing(&store);
         print_rows(&rows, args.json, &columns(), "nothing is held")
     })
 }
 
 /// Each resource with the peers that hold most of it.
-fn columns() -> [Column<'static, UsageRow>; 5] {
+fn columns() -> [Column<'static, UsageRow>; 6] {
     let full = |row: &UsageRow| {
         let percent = row.used.saturating_mul(100).checked_div(row.total).unwrap_or(100);
         Cell::new(format!("{percent}%")).tone(if percent >= 80 { Tone::Odd } else { Tone::Plain })
@@ -41,6 +42,8 @@ fn columns() -> [Column<'static, UsageRow>; 5] {
         known((!peers.is_empty()).then(|| peers.join(", ")))
     };
     [
+        // Empty without a cluster.
+        left("NODE", |row: &UsageRow| known(row.node.as_ref())).if_known(),
         left("RESOURCE", |row: &UsageRow| Cell::new(&row.resource).tone(Tone::Title)),
         right("USED", |row: &UsageRow| amount(row.used, row.is_bytes)),
         right("TOTAL", |row: &UsageRow| amount(row.total, row.is_bytes)),

@@ -7,11 +7,11 @@ use clap::Args;
 
 use super::{Failure, note, sources};
 use crate::config::Config;
-use crate::control::{ControlClient, Operations, memory_servers};
+use crate::control::{ControlClient, Operations, RunningServer, configured_server, node_of, running_servers};
 use crate::operator::{DataOperator, Operator};
 use crate::servers;
 use crate::stores::{self, OwnStore};
-use crate::wire::{self, Access};
+use crate::wire::{self, Access, Engine, OpenedStore};
 
 /// Which store a command is about. The same settings as for `tenure serve` apply.
 #[derive(Args, Debug)]
@@ -49,9 +49,13 @@ impl StoreArgs {
         Ok(config)
     }
 
-    /// The server that keeps the sessions in memory, if the command means it: by `--store memory:`, or because nothing
-    /// names a store and no stored one is served.
-    async fn in_memory(&self, config: &Config, absent: Absent) -> Result<Option<ControlClient>, Failure> {
+    /// The server without a folder that the command means: by `--store memory:`, or because nothing names a store and no
+    /// stored one is served.
+    async fn without_folder(
+        &self,
+        config: &Config,
+        absent: Absent,
+    ) -> Result<Option<ControlClient>, Failure> {
         let is_said = config.store == "memory:";
         if self.store.is_some() && self.store_name.is_some() && !is_said {
             return Err(Failure::new("`--store` and `--name` both say which store is meant")
@@ -65,14 +69,20 @@ impl StoreArgs {
         if !is_said && (!is_open || absent == Absent::Make || is_any_served().await) {
             return Ok(None);
         }
-        let mut running = memory_servers().await;
+        let mut running = running_servers().await;
+        if is_said {
+            running.retain(|server| !server.is_node);
+        }
         if let Some(name) = config.name.as_ref().filter(|_| is_said) {
             running.retain(|server| server.is_called(name));
         }
         match running.len() {
             1 => {
                 let server = running.remove(0);
-                note(&format!("of `{}`, which keeps its sessions in memory", server.name));
+                note(&match server.is_node {
+                    true => format!("of `{}`, a node of a cluster", server.name),
+                    false => format!("of `{}`, which keeps its sessions in memory", server.name),
+                });
                 Ok(Some(server.client))
             }
             0 if is_said => Err(Failure::new(match &config.name {
@@ -83,6 +93,16 @@ impl StoreArgs {
             })
             .hint("`tenure serve --store memory:` does, as long as it runs, for the user who started it")),
             0 => Ok(None),
+            _ if are_of_one_cluster(&running).await => {
+                let server = running.remove(0);
+                note(&format!("of `{}`, a node of a cluster", server.name));
+                Ok(Some(server.client))
+            }
+            _ if running.iter().any(|server| server.is_node) => {
+                let names: String = running.iter().map(|server| format!("\n  {}", server.name)).collect();
+                Err(Failure::new(format!("several servers run without a folder for their sessions:{names}"))
+                    .hint("name the store: `--store nats://HOST:PORT` for a node of a cluster, `--store memory: --name NAME` for the others"))
+            }
             _ => {
                 let names: String = running
                     .iter()
@@ -97,10 +117,25 @@ impl StoreArgs {
     /// Finds the server that has the store open, or opens it.
     pub(super) async fn open(&self, absent: Absent) -> Result<Operations, Failure> {
         let config = self.config()?;
-        if let Some(client) = self.in_memory(&config, absent).await? {
+        if let Some(client) = configured_server(&config).await {
+            return Ok(Operations::Server(client));
+        }
+        if let Some(client) = self.without_folder(&config, absent).await? {
             return Ok(Operations::Server(client));
         }
         let url = place(&config, absent).await?;
+        if wire::is_nats(&url) {
+            // A node of this machine also knows what the memories of all nodes hold.
+            if let Some(engine) = Engine::of(&config)
+                && let Some(client) = node_of(&engine).await
+            {
+                return Ok(Operations::Server(client));
+            }
+            return match wire::open(&url, config.store_key_file.as_ref(), &config.nats).await? {
+                Access::Open(store) => Ok(here(store, &config)),
+                Access::InUse(failure) => Err(failure),
+            };
+        }
         let folder = match absent {
             Absent::Refuse => wire::existing_folder(&url)?,
             Absent::Make => wire::folder(&url)?,
@@ -109,13 +144,8 @@ impl StoreArgs {
         if let Some(client) = ControlClient::find(&folder).await {
             return Ok(Operations::Server(client));
         }
-        match wire::open(&url, config.store_key_file.as_ref()).await? {
-            Access::Open(store) => {
-                // The kinds of the configured server, as far as they are known: only the demo has kinds.
-                let kinds = if servers::are_named(&config) { Vec::new() } else { wire::demo_kinds() };
-                let data = DataOperator::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
-                Ok(Operations::Here(Operator::offline(store, config.limits, data)))
-            }
+        match wire::open(&url, config.store_key_file.as_ref(), &config.nats).await? {
+            Access::Open(store) => Ok(here(store, &config)),
             // A server that has just started opens its store before its socket.
             Access::InUse(failure) => {
                 ControlClient::find(&folder).await.map(Operations::Server).ok_or_else(|| {
@@ -127,6 +157,14 @@ impl StoreArgs {
             }
         }
     }
+}
+
+/// The operations on a store that this process has opened.
+fn here(store: OpenedStore, config: &Config) -> Operations {
+    // The kinds of the configured server, as far as they are known: only the demo has kinds.
+    let kinds = if servers::are_named(config) { Vec::new() } else { wire::demo_kinds() };
+    let data = DataOperator::offline(Arc::clone(&store.store), config.data.limits.clone(), kinds);
+    Operations::Here(Box::new(Operator::offline(store, config.limits.clone(), data)))
 }
 
 /// The URL of the store that a command is about.
@@ -158,6 +196,23 @@ pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Fai
             .hint("name the folder with `--store disk:PATH`, and serve it with the same")),
         _ => Err(several(&own, &served)),
     }
+}
+
+/// Whether all of these servers are nodes of one cluster: then each of them answers for all.
+async fn are_of_one_cluster(running: &[RunningServer]) -> bool {
+    let mut first: Option<Engine> = None;
+    for server in running {
+        let engine = match server.is_node {
+            true => server.client.engine().await.ok().flatten(),
+            false => None,
+        };
+        match (engine, &first) {
+            (Some(engine), Some(known)) if known.is_same(&engine) => {}
+            (Some(engine), None) => first = Some(engine),
+            _ => return false,
+        }
+    }
+    first.is_some()
 }
 
 /// Whether a server has one of the user's own stores open.

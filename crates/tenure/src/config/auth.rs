@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::error::Problem;
 use super::lookup::similar;
 use super::sources::{SettingEntry, SettingTable};
-use super::value::{SettingValue, quoted, quoted_list};
+use super::value::web::Secret;
+use super::value::{SettingValue, ValueForm, quoted, quoted_list};
 
 /// Who may use the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ pub enum AuthMode {
 }
 
 /// An issuer of tokens.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct IssuerConfig {
     /// The name that its principals begin with.
     pub name: String,
@@ -80,6 +81,14 @@ pub struct IssuerConfig {
     pub client_id: Option<String>,
     /// Our secret for that, as `env:VARIABLE` or `file:PATH`.
     pub client_secret: Option<String>,
+}
+
+/// It would show the secret, which may stand here itself.
+impl std::fmt::Debug for IssuerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("IssuerConfig");
+        shown.field("name", &self.name).field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl AuthConfig {
@@ -206,12 +215,14 @@ impl IssuerConfig {
             ("scope_prefix", &self.scope_prefix),
             ("introspection_url", &self.introspection_url),
             ("client_id", &self.client_id),
-            ("client_secret", &self.client_secret),
         ];
         for (name, value) in texts {
             if let Some(value) = value {
                 text.push_str(&format!("{name} = {}\n", quoted(value)));
             }
+        }
+        if let Some(secret) = self.client_secret.as_ref().and_then(Secret::show) {
+            text.push_str(&format!("client_secret = {secret}\n"));
         }
         for (name, words) in [("algorithms", &self.algorithms), ("audiences", &self.audiences)] {
             if !words.is_empty() {

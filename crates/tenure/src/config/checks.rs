@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tenure_transport::http::AllowedHosts;
 
+use super::admin;
 use super::auth::AuthMode;
+use super::cluster;
 use super::error::{Problem, Warning};
 use super::layers::Layered;
 use super::sources::ValueOrigin;
@@ -48,6 +50,8 @@ pub(super) fn problems(layered: &Layered) -> Vec<Problem> {
         });
     }
     problems.extend(auth_problems(layered));
+    problems.extend(admin::problem(layered));
+    problems.extend(cluster::problems(layered));
     let has_issuers = !config.auth.issuers.is_empty() && config.auth.mode != AuthMode::None;
     let one = config.upstream.url.as_ref().map(|_| (None, upstream_problems(&config.upstream, has_issuers)));
     let program = (!config.child.command.is_empty()).then(|| (None, child_problems(&config.child)));
@@ -172,6 +176,8 @@ pub(super) fn warnings(layered: &Layered) -> Vec<Warning> {
             ));
         }
     }
+    warnings.extend(admin::warning(config));
+    warnings.extend(cluster::warning(layered));
     warnings.into_iter().map(Warning::new).collect()
 }
 

@@ -16,15 +16,22 @@ use tenure_session::task::TaskLimits;
 use tenure_transport::http::{Doors, Rules};
 use tenure_transport::serve::Bounds;
 
+use super::admin::AdminConfig;
 use super::audit::AuditConfig;
 use super::auth::AuthConfig;
+use super::cluster::ClusterConfig;
 use super::compat::Compat;
 use super::error::{ConfigError, Warning};
 use super::layers::Layered;
+use super::metrics::MetricsConfig;
+use super::nats::NatsConfig;
 use super::profile::Profile;
+use super::shown::{self, ShownSetting};
 use super::sources::Sources;
+use super::traces::TracesConfig;
 use super::upstream_auth::UpstreamAuthConfig;
 use super::{checks, show};
+use crate::url_text::public_part;
 
 /// The whole configuration of `tenure serve`.
 #[derive(Clone, Debug)]
@@ -39,8 +46,16 @@ pub struct Config {
     pub name: Option<String>,
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
+    /// How to reach the store, if it is a NATS engine.
+    pub nats: NatsConfig,
     /// Which failures a finished write to a store on disk survives.
     pub durability: WriteDurability,
+    /// How this node and others that share the store reach each other.
+    pub cluster: ClusterConfig,
+    /// How many sessions a node of a cluster wakes at the same time, if that is set.
+    pub max_parallel_wakes: Option<usize>,
+    /// Where the control socket is, if the store is no folder.
+    pub control_path: Option<PathBuf>,
     /// Which revisions are served.
     pub eras: Eras,
     /// The file with the key that encrypts the store.
@@ -53,6 +68,12 @@ pub struct Config {
     pub log: LogConfig,
     /// What is recorded of who did what.
     pub audit: AuditConfig,
+    /// The page and the API for operators.
+    pub admin: AdminConfig,
+    /// What the process counts of itself.
+    pub metrics: MetricsConfig,
+    /// Where traces go.
+    pub traces: TracesConfig,
     /// The files for TLS; without them, plain HTTP.
     pub tls: Option<Tls>,
     /// Who may use the server.
@@ -89,6 +110,8 @@ pub struct Config {
     pub max_total_event_bytes: usize,
     /// How the file descriptors are divided; not configured, but from the limits of the operating system.
     pub descriptors: Descriptors,
+    /// Each setting with its source, as operators see them; not configured, and empty unless the configuration was read.
+    pub shown: Vec<ShownSetting>,
 }
 
 /// How the file descriptors are divided.
@@ -132,14 +155,27 @@ impl Default for Clients {
 }
 
 /// How often clients may call, how much at once, and how much a day.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RateConfig {
     /// Sessions that an address begins. Without it, the address decides.
     pub initialize: Option<Option<Rate>>,
     /// Credentials of an address that are refused. Without it, the address decides.
     pub failed_credentials: Option<Option<Rate>>,
+    /// How late tasks of the process may be before work is given up.
+    pub max_lag: Option<Duration>,
     /// Limits of calls.
     pub calls: CallLimitSettings,
+}
+
+impl Default for RateConfig {
+    fn default() -> Self {
+        Self {
+            initialize: None,
+            failed_credentials: None,
+            max_lag: Some(Duration::from_millis(100)),
+            calls: CallLimitSettings::default(),
+        }
+    }
 }
 
 /// How requests without a session are served.
@@ -175,7 +211,7 @@ pub struct Behind {
 }
 
 /// A server that is a command and speaks over its standard input and output.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ChildConfig {
     /// The program and its arguments; empty without a command.
     pub command: Vec<String>,
@@ -203,6 +239,14 @@ pub struct ChildConfig {
     pub max_files: Option<usize>,
     /// Which revisions it speaks.
     pub era: Speaks,
+}
+
+/// It would show variables, whose values may be secrets.
+impl std::fmt::Debug for ChildConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("ChildConfig");
+        shown.field("command", &self.command).field("era", &self.era).finish_non_exhaustive()
+    }
 }
 
 /// Which variables of this process a child inherits.
@@ -235,7 +279,7 @@ impl Default for ChildConfig {
 }
 
 /// A server at a URL that speaks MCP over HTTP.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
     /// Its endpoint, if it is configured.
     pub url: Option<String>,
@@ -251,6 +295,15 @@ pub struct UpstreamConfig {
     pub patience: Duration,
     /// Which revisions it speaks.
     pub era: Speaks,
+}
+
+/// It would show headers, whose values may be secrets.
+impl std::fmt::Debug for UpstreamConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let url = self.url.as_deref().map(public_part);
+        let mut shown = f.debug_struct("UpstreamConfig");
+        shown.field("url", &url).field("auth", &self.auth).field("era", &self.era).finish_non_exhaustive()
+    }
 }
 
 /// Which revisions a server behind speaks.
@@ -381,7 +434,9 @@ impl Config {
             set.chain(headers).chain(upstream.auth.client_secret.as_deref())
         });
         let of_issuers = self.auth.issuers.iter().filter_map(|issuer| issuer.client_secret.as_deref());
-        values.chain(of_issuers).filter_map(named).collect()
+        let of_nats = [&self.nats.nkey, &self.nats.token, &self.nats.password];
+        let of_nats = of_nats.into_iter().filter_map(|value| value.as_deref());
+        values.chain(of_issuers).chain(of_nats).filter_map(named).collect()
     }
 }
 
@@ -393,13 +448,20 @@ impl Default for Config {
             is_store_chosen: false,
             name: None,
             file: None,
+            nats: NatsConfig::default(),
             durability: WriteDurability::Os,
+            cluster: ClusterConfig::default(),
+            max_parallel_wakes: None,
+            control_path: None,
             eras: Eras::Both,
             compat: Compat::None,
             store_key_file: None,
             profile: None,
             log: LogConfig::default(),
             audit: AuditConfig::default(),
+            admin: AdminConfig::default(),
+            metrics: MetricsConfig::default(),
+            traces: TracesConfig::default(),
             tls: None,
             auth: AuthConfig::default(),
             rules: Rules::default(),
@@ -418,6 +480,7 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(10),
             max_total_event_bytes: 1 << 30,
             descriptors: Descriptors::default(),
+            shown: Vec::new(),
         }
     }
 }
@@ -454,7 +517,8 @@ impl Config {
         let layered = Layered::read(sources)?;
         let warnings = checks::warnings(&layered);
         let file = sources.file.as_ref().map(|(path, _)| path.clone());
-        Ok((Self { file, ..layered.config() }, warnings))
+        let shown = shown::settings(&layered);
+        Ok((Self { file, shown, ..layered.config() }, warnings))
     }
 
     /// The configuration in force as TOML, with a comment per key that says where its value comes from.

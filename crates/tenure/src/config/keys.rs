@@ -17,12 +17,14 @@ use super::effective::{Config, DataOffer, LogFormat, Speaks, WriteDurability};
 use super::profile::Profile;
 use super::upstream_auth::UpstreamAuthMode;
 use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
-use super::value::measure::{Percent, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
+use super::value::measure::{Percent, Portion, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
 use super::value::place::{
-    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Names, Origins, Proxies,
-    StoreUrl, Words,
+    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Names, Origins,
+    PeerAddress, Proxies, StoreUrl, Words,
 };
-use super::value::rate::{PatternNumbers, PatternRates, RateOrOff, ServerNumbers};
+use super::value::rate::{
+    PatternNumbers, PatternRates, PrincipalNumbers, PrincipalRates, RateOrOff, ServerNumbers,
+};
 use super::value::web::{PlainText, Secret, WebUrl};
 use super::value::{Optional, SettingValue, ValueForm, ValueRefusal};
 
@@ -87,16 +89,37 @@ const FLAGS: &[(&str, &str)] = &[
     ("http.allowed_hosts", "--allow-host"),
     ("http.allowed_origins", "--allow-origin"),
     ("upstream.url", "--upstream"),
+    ("admin.listen", "--admin"),
 ];
 
 /// The sections in the order they are shown, with what each is about.
 pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("", "Where to listen and where to keep sessions."),
+    (
+        "cluster",
+        "How nodes that share a store reach each other. Any of them serves any session: the node that a request reaches sends it to the \
+         node that has its session.",
+    ),
+    ("control", "How commands for operators reach the running server on its machine."),
+    (
+        "nats",
+        "How to reach the store, if it is a NATS engine: `store = \"nats://…\"`. `docs/cluster.md` says what that is for.",
+    ),
     ("log", "What is logged. Logs go to standard error."),
     (
         "audit",
         "Who did what: a log that shows every change made to it. `docs/audit.md` says what is recorded and how it is verified.",
     ),
+    (
+        "admin",
+        "The page and the API for operators, on a port of their own. Commands reach the same API without it. `docs/admin.md` says how to \
+         open it.",
+    ),
+    (
+        "metrics",
+        "What the process counts of itself. `docs/metrics.md` lists the names, and says how they are scraped.",
+    ),
+    ("traces", "Spans of requests, for a collector of OpenTelemetry. `docs/traces.md` says what they hold."),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     (
         "auth",
@@ -119,8 +142,8 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("clients", "What clients may make the server hold, each of them and all together."),
     (
         "limits",
-        "How often clients may call, how much at once, and how much a day. All limits are off but those of client addresses. They \
-         hold for each process.",
+        "How often clients may call, how much at once, and how much a day. All limits are off but those of client addresses. Nodes of \
+         a cluster divide rates among them; all else holds for each process.",
     ),
     ("session", "How long sessions live and how many there may be."),
     (
@@ -155,7 +178,8 @@ macro_rules! keys {
 }
 
 keys! {
-    /// A set of defaults for a common way to run: `development`, `single_node`, `high_volume` or `long_running`.
+    /// A set of defaults for a common way to run: `development`, `single_node`, `cluster`, `high_volume` or
+    /// `long_running`.
     "profile": Optional<OneOf<Profile>> => config.profile;
     /// Clients of earlier designs that are served as they are: `none`, or `sources` for those that know `/rpc`, POST
     /// `/sse` and GET `/mcp/sse` without a session; `docs/doors.md` says what they are forgiven.
@@ -163,7 +187,8 @@ keys! {
     /// The address and port to listen on. Port 0 takes a free one.
     "listen": Address => config.listen;
     /// Where sessions are kept, as a URL. `disk:PATH` keeps them in a folder; `disk:` in one of the user's own, which
-    /// each server behind has for itself; `memory:` forgets them when the process ends. `tenure stdio` has `memory:`
+    /// each server behind has for itself; `memory:` forgets them when the process ends; `nats://HOST:PORT,HOST:PORT` keeps
+    /// them on a NATS engine, which several processes share, and `tls://` does so over TLS. `tenure stdio` has `memory:`
     /// for its default.
     "store": StoreUrl => config.store;
     /// What the user's own folder for the sessions is called. Without one it is called by the server behind. Two
@@ -177,6 +202,43 @@ keys! {
     "eras": OneOf<Eras> => config.eras;
     /// A file with the key that encrypts the store. Without one the store is not encrypted.
     "store_key_file": Optional<File> => config.store_key_file;
+
+    /// The address and port at which this node listens for the others. Needed with a store that nodes share, and only
+    /// nodes that share it are served there. Port 0 takes a free one.
+    "cluster.listen": Optional<Address> => config.cluster.listen;
+    /// The name or address, with a port, at which the other nodes reach this one. Without it `cluster.listen`.
+    "cluster.advertise": Optional<PeerAddress> => config.cluster.advertise;
+
+    /// The path of the control socket, if the store is no folder; without it in the user's runtime folder (`XDG_RUNTIME_DIR`). Each
+    /// process needs a path of its own, and commands the same path. A store in a folder has its socket there.
+    "control.path": Optional<File> => config.control_path;
+
+    /// The name of the cluster on the engine: lower-case letters, digits and `-`. Processes that share their sessions need the same.
+    "nats.cluster": PlainText => config.nats.cluster;
+    /// A credentials file of the engine, which holds a JWT and the seed of its key.
+    "nats.credentials_file": Optional<File> => config.nats.credentials_file;
+    /// The seed of an nkey, as `env:VARIABLE` or `file:PATH`.
+    "nats.nkey": Optional<Secret> => config.nats.nkey;
+    /// A token of the engine, as `env:VARIABLE` or `file:PATH`.
+    "nats.token": Optional<Secret> => config.nats.token;
+    /// A user of the engine. Needs `nats.password` too.
+    "nats.user": Optional<PlainText> => config.nats.user;
+    /// The password of that user, as `env:VARIABLE` or `file:PATH`.
+    "nats.password": Optional<Secret> => config.nats.password;
+    /// The PEM file with the authorities of the engine's certificates; without it the system's. TLS itself is asked for by a store
+    /// `tls://…`.
+    "nats.tls_ca": Optional<File> => config.nats.tls_ca;
+    /// The PEM file with the certificate that the engine asks for. Needs `nats.tls_key` too.
+    "nats.tls_cert": Optional<File> => config.nats.tls_cert;
+    /// The PEM file with its private key.
+    "nats.tls_key": Optional<File> => config.nats.tls_key;
+    /// How many servers of the engine keep everything, when the cluster is new: 3, or 1 on a server that stands alone. If this is
+    /// set, a cluster that has another number is refused.
+    "nats.replicas": Optional<WholeNumber<1>> => config.nats.replicas;
+    /// How many streams a new cluster spreads its sessions over. It cannot be changed later.
+    "nats.shards": WholeNumber<1> => config.nats.shards;
+    /// How long a start waits for an engine that does not answer.
+    "nats.patience": Span => config.nats.patience;
 
     /// How a log line looks: `pretty` for people, `json` for machines, `auto` for pretty on a terminal
     /// and JSON otherwise.
@@ -207,6 +269,35 @@ keys! {
     "audit.redact": Names => config.audit.redact;
     /// The size at which the file is put aside, under its name with the number of its first record behind.
     "audit.max_size": Size<65536> => config.audit.max_bytes;
+
+    /// The address and port of the page and the API for operators; without it there is none but on the control socket. Other than
+    /// on loopback it needs `tls.cert`, and keys or tokens for operators.
+    "admin.listen": Optional<Address> => config.admin.listen;
+    /// The names that the page is opened at, with or without port, besides loopback and the address itself. A request for any
+    /// other name is refused.
+    "admin.hosts": Names => config.admin.hosts;
+    /// The file with keys for operators, which `tenure keys` writes. A key with the scope `admin:viewer`, `admin:payloads`,
+    /// `admin:operator` or `admin:admin` may do what that role may. Without this file the keys of `auth.keys_file` may.
+    "admin.keys_file": Optional<File> => config.admin.keys_file;
+    /// What the scopes of tokens of an `[[issuer]]` begin with that let operators in: with `ops` the scope `ops:viewer` is the one
+    /// for viewers. Without it no token does.
+    "admin.scope": Optional<PlainText> => config.admin.scope;
+    /// Whether operators may call tools through the server, to try them.
+    "admin.try": YesNo => config.admin.can_try;
+
+    /// Whether requests, sessions and servers are counted. Without it `/metrics` and the figures of operators stay empty.
+    "metrics.collect": YesNo => config.metrics.collect;
+    /// The address and port at which `/metrics` is served, to anybody who reaches it. Nowhere without one.
+    "metrics.listen": Optional<Address> => config.metrics.listen;
+    /// How often a line in the log has the totals since the start. Never without a time.
+    "metrics.report": Optional<Span> => config.metrics.report;
+
+    /// The collector that spans are posted to, by OTLP over HTTP: its address without `/v1/traces`. Without one the variables of
+    /// OpenTelemetry (`OTEL_EXPORTER_OTLP_ENDPOINT` and others) decide, and without these nothing is traced.
+    "traces.endpoint": Optional<WebUrl> => config.traces.endpoint;
+    /// The share of requests that are traced, of those whose client does not say whether they are. Without it
+    /// `OTEL_TRACES_SAMPLER` decides, and without that it is 1 %.
+    "traces.sample": Optional<Portion> => config.traces.sample;
 
     /// The PEM file with the certificate chain. Needs `tls.key` too.
     "tls.cert": Optional<File> => tls_cert;
@@ -388,6 +479,20 @@ keys! {
     /// Calls of tools by one principal a day, which begins at midnight UTC. They are counted in the store; a kill loses the last
     /// five seconds.
     "limits.calls_per_day": Optional<WholeNumber<1>> => config.rates.calls.calls_per_day;
+    /// The same for a month, which begins at midnight UTC of its first day.
+    "limits.calls_per_month": Optional<WholeNumber<1>> => config.rates.calls.calls_per_month;
+    /// Requests of principals by name, each as `NAME = RATE`, in place of `limits.principal`. A name is such as `corp:alice` or
+    /// `key:ci-*`, where `*` stands for any characters, or `anonymous`; the first that fits counts.
+    "limits.principals": PrincipalRates => config.rates.calls.grants.rates;
+    /// Requests at once of principals by name, each as `NAME = NUMBER`, in place of `limits.principal_concurrent`.
+    "limits.principals_concurrent": PrincipalNumbers => config.rates.calls.grants.concurrent;
+    /// Calls of tools a day of principals by name, each as `NAME = NUMBER`, in place of `limits.calls_per_day`.
+    "limits.principals_per_day": PrincipalNumbers => config.rates.calls.grants.calls_per_day;
+    /// Calls of tools a month of principals by name, each as `NAME = NUMBER`, in place of `limits.calls_per_month`.
+    "limits.principals_per_month": PrincipalNumbers => config.rates.calls.grants.calls_per_month;
+    /// How many turns principals have where others have one, each as `NAME = NUMBER`: in front of a server or a tool at its limit,
+    /// principals take turns.
+    "limits.weights": PrincipalNumbers => config.rates.calls.grants.weights;
     /// Requests of one session, such as `10/s burst 50`. A client can begin another session: `limits.principal` is the limit that
     /// it cannot avoid.
     "limits.session": RateOrOff => config.rates.calls.session;
@@ -409,6 +514,9 @@ keys! {
     "limits.waiting_per_principal": WholeNumber<1> => config.rates.calls.queue.of_principal;
     /// Requests of all principals that may wait for the same thing.
     "limits.waiting": WholeNumber<1> => config.rates.calls.queue.in_all;
+    /// How late tasks of the process may be. Beyond it for a second, or with nine tenths of `clients.memory` taken, requests and new
+    /// sessions of the principals that ask for most are refused until it is over. May be `infinity`.
+    "limits.max_lag": SpanOrInfinity => config.rates.max_lag;
     /// How a call of a tool is refused: `error` with a JSON-RPC error, `tool_result` with a result that says so in words, which
     /// the model reads.
     "limits.answer": OneOf<OverLimit> => config.rates.calls.over_limit;
@@ -423,6 +531,9 @@ keys! {
     /// A session that nobody uses for this long lets go of its server and its memory. The next request wakes
     /// it. May be `infinity`.
     "session.dormant_after": SpanOrInfinity => config.limits.dormant_after;
+    /// In a cluster, how many dormant sessions a node wakes at the same time; others wait in order. When a node is lost, its sessions
+    /// are wanted all at once. Without it 64, and 8 where each session has a process of its own.
+    "session.max_parallel_wakes": Optional<WholeNumber<1>> => config.max_parallel_wakes;
     /// How long the end of a session is remembered, so that an error can say how it ended.
     "session.tombstone_ttl": SpanOrZero => config.limits.tombstone_ttl;
     /// How many ends are remembered.

@@ -9,6 +9,8 @@ pub enum Profile {
     Development,
     /// One process in production.
     SingleNode,
+    /// One of several processes that share a store.
+    Cluster,
     /// Many short sessions.
     HighVolume,
     /// Agents that work for hours.
@@ -17,14 +19,15 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub(super) const ALL: [Self; 4] =
-        [Self::Development, Self::SingleNode, Self::HighVolume, Self::LongRunning];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Development, Self::SingleNode, Self::Cluster, Self::HighVolume, Self::LongRunning];
 
     /// The profile's name.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Development => "development",
             Self::SingleNode => "single_node",
+            Self::Cluster => "cluster",
             Self::HighVolume => "high_volume",
             Self::LongRunning => "long_running",
         }
@@ -36,6 +39,7 @@ impl Profile {
         match self {
             Self::Development => "one developer on one machine",
             Self::SingleNode => "one process in production",
+            Self::Cluster => "one of several processes that share a store",
             Self::HighVolume => "many short sessions",
             Self::LongRunning => "agents that work for hours",
         }
@@ -46,6 +50,13 @@ impl Profile {
         match self {
             Self::Development => &[("store", "memory:"), ("session.idle_ttl", "5m")],
             Self::SingleNode => &[("store", "disk:"), ("durability", "os"), ("session.idle_ttl", "30m")],
+            // Each node names its own address; this one is for nodes on one machine, which then need a port each.
+            Self::Cluster => &[
+                ("store", "nats://127.0.0.1:4222"),
+                ("cluster.listen", "127.0.0.1:8485"),
+                ("session.idle_ttl", "30m"),
+                ("shutdown.grace", "30s"),
+            ],
             Self::HighVolume => &[
                 ("store", "disk:"),
                 ("durability", "os"),

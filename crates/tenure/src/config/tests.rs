@@ -59,6 +59,27 @@ fn no_sources_show_the_defaults() {
         eras = "both"                            # default
         # store_key_file is not set
 
+        [cluster]
+        # listen is not set
+        # advertise is not set
+
+        [control]
+        # path is not set
+
+        [nats]
+        cluster = "tenure"                       # default
+        # credentials_file is not set
+        # nkey is not set
+        # token is not set
+        # user is not set
+        # password is not set
+        # tls_ca is not set
+        # tls_cert is not set
+        # tls_key is not set
+        # replicas is not set
+        shards = 16                              # default
+        patience = "30s"                         # default
+
         [log]
         format = "auto"                          # default
         level = "info"                           # default
@@ -72,6 +93,22 @@ fn no_sources_show_the_defaults() {
         arguments = []                           # default
         redact = []                              # default
         max_size = "256MiB"                      # default
+
+        [admin]
+        # listen is not set
+        hosts = []                               # default
+        # keys_file is not set
+        # scope is not set
+        try = false                              # default
+
+        [metrics]
+        collect = true                           # default
+        # listen is not set
+        # report is not set
+
+        [traces]
+        # endpoint is not set
+        # sample is not set
 
         [tls]
         # cert is not set
@@ -155,6 +192,12 @@ fn no_sources_show_the_defaults() {
         principal = "off"                        # default
         # principal_concurrent is not set
         # calls_per_day is not set
+        # calls_per_month is not set
+        principals = []                          # default
+        principals_concurrent = []               # default
+        principals_per_day = []                  # default
+        principals_per_month = []                # default
+        weights = []                             # default
         session = "off"                          # default
         tools = []                               # default
         tools_concurrent = []                    # default
@@ -164,6 +207,7 @@ fn no_sources_show_the_defaults() {
         max_wait = "1s"                          # default
         waiting_per_principal = 64               # default
         waiting = 1024                           # default
+        max_lag = "100ms"                        # default
         answer = "error"                         # default
 
         [session]
@@ -171,6 +215,7 @@ fn no_sources_show_the_defaults() {
         handshake_ttl = "30s"                    # default
         max_lifetime = "1d"                      # default
         dormant_after = "10m"                    # default
+        # max_parallel_wakes is not set
         tombstone_ttl = "1h"                     # default
         max_tombstones = 100000                  # default
         max_sessions = 200000                    # default
@@ -285,12 +330,43 @@ fn the_later_layer_wins_and_show_says_which() {
         durability = "os"                        # profile high_volume
         # store_key_file is not set
 
+        [cluster]
+        # listen is not set
+        # advertise is not set
+
+        [control]
+        # path is not set
+
+        [nats]
+        # credentials_file is not set
+        # nkey is not set
+        # token is not set
+        # user is not set
+        # password is not set
+        # tls_ca is not set
+        # tls_cert is not set
+        # tls_key is not set
+        # replicas is not set
+
         [log]
 
         [audit]
         # file is not set
         # key_file is not set
         # head_file is not set
+
+        [admin]
+        # listen is not set
+        # keys_file is not set
+        # scope is not set
+
+        [metrics]
+        # listen is not set
+        # report is not set
+
+        [traces]
+        # endpoint is not set
+        # sample is not set
 
         [tls]
         # cert is not set
@@ -332,10 +408,12 @@ fn the_later_layer_wins_and_show_says_which() {
         # failed_credentials is not set
         # principal_concurrent is not set
         # calls_per_day is not set
+        # calls_per_month is not set
 
         [session]
         idle_ttl = "10m"                         # file /etc/tenure.toml:3
         dormant_after = "30s"                    # profile high_volume
+        # max_parallel_wakes is not set
         max_sessions = 8                         # env TENURE_SESSION_MAX_SESSIONS
         max_pending = 5                          # flag --set session.max_pending
 
@@ -372,12 +450,13 @@ fn what_is_shown_loads_to_the_same() {
     assert_eq!(values(&shown), values(&again));
 }
 
-// A15.28: every profile sets its store and its times. None is for a cluster, which does not exist yet.
+// A15.28: every profile sets its store and its times.
 #[test]
 fn every_profile_sets_its_store_and_its_times() {
     let profiles = [
         ("development", "memory:", 5),
         ("single_node", "disk:", 30),
+        ("cluster", "nats://127.0.0.1:4222", 30),
         ("high_volume", "disk:", 5),
         ("long_running", "disk:", 480),
     ];
@@ -399,7 +478,33 @@ fn every_profile_sets_its_store_and_its_times() {
         }
     }
     assert_eq!(profiles.len(), Profile::ALL.len());
-    assert!(Config::load(&flags(&[("profile", "cluster")])).is_err());
+}
+
+#[test]
+fn a_shared_store_and_the_address_of_the_node_belong_together() {
+    let refused = |settings: &[(&str, &str)]| Config::load(&flags(settings)).unwrap_err().to_string();
+    let (shared, own) = (("store", "nats://10.0.0.9:4222"), ("store", "disk:/srv/tenure"));
+    let told = [
+        refused(&[shared, ("cluster.listen", "0.0.0.0:8485")]),
+        refused(&[shared, ("cluster.listen", "10.0.0.1:8486"), ("cluster.advertise", "tenure-1")]),
+        refused(&[shared, ("cluster.listen", "10.0.0.1:8486"), ("cluster.advertise", "me@tenure-1:1")]),
+    ];
+    expect_test::expect![[r#"
+        `cluster.listen` is 0.0.0.0:8485, which no other node can connect to, and `cluster.advertise` is not set
+        `--set cluster.advertise` is "tenure-1", expected a name or an IP address with a port such as "tenure-1.internal:8486"
+        `--set cluster.advertise` is "me@tenure-1:1", expected a name or an IP address with a port such as "tenure-1.internal:8486""#]].assert_eq(&told.join("\n"));
+    for good in [
+        &[shared, ("cluster.listen", "10.0.0.1:8486")][..],
+        &[shared, ("cluster.listen", "0.0.0.0:8485"), ("cluster.advertise", "[2001:db8::1]:8485")],
+    ] {
+        assert!(load(&flags(good)).cluster.listen.is_some());
+    }
+    let warned = |settings: &[(&str, &str)]| {
+        let (_, warnings) = Config::load(&flags(settings)).unwrap();
+        warnings.iter().map(ToString::to_string).collect::<String>()
+    };
+    assert!(warned(&[shared, ("cluster.listen", "127.0.0.1:8485")]).contains("only nodes on this machine"));
+    assert!(warned(&[own, ("cluster.listen", "10.0.0.1:8486")]).contains("has no effect"));
 }
 
 #[test]
@@ -518,6 +623,18 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
     let mut without_examples = values(&shown);
     let examples = [
         "profile",
+        "path",
+        "max_parallel_wakes",
+        "advertise",
+        "credentials_file",
+        "nkey",
+        "token",
+        "user",
+        "password",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+        "replicas",
         "file",
         "key_file",
         "head_file",
@@ -531,6 +648,7 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "failed_credentials",
         "principal_concurrent",
         "calls_per_day",
+        "calls_per_month",
         "store_key_file",
         "folder",
         "max_memory",
@@ -550,8 +668,15 @@ fn the_example_loads_as_it_is_and_with_everything_set() {
         "resource",
         "audience",
         "identity_key",
+        "report",
+        "endpoint",
+        "sample",
     ];
     without_examples.retain(|line| !examples.iter().any(|key| line.starts_with(&format!("{key} = "))));
+    // `listen` at the top has a default.
+    let listening =
+        ["10.0.0.1:8486", "127.0.0.1:8485", "127.0.0.1:9464"].map(|at| format!("listen = \"{at}\""));
+    without_examples.retain(|line| !listening.contains(line));
     // `timeouts` has a key of the same name.
     without_examples.retain(|line| line != "initialize = \"30/min\"");
     assert_eq!(without_examples, values(&defaults));

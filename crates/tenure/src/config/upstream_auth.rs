@@ -137,7 +137,7 @@ pub(super) fn child_problems(child: &ChildConfig) -> Vec<(String, &'static str)>
     if child.identity && child.share {
         problems.push((
             "`child.identity` and `child.share` are both true".to_owned(),
-            "a process that all share belongs to nobody: remove one of them",
+            "a process that all share has no owner: remove one of them",
         ));
     }
     if child.identity && child.era == Speaks::Modern {

@@ -3,6 +3,7 @@
 //! Each request has its own connection: that is cheap here, and no connection is left half used. If the socket accepts
 //! a connection, a server has the store open; the socket of a killed process refuses.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,14 +14,18 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
 use super::operations::ControlRequest;
-use super::{BASE, BackupLine, BackupOrder, Predecessor, path, take_over};
+use super::{BASE, BackupLine, BackupOrder, Predecessor, missing, path, take_over};
+use crate::admin;
 use crate::failure::Failure;
-use crate::wire::{BackedUp, ByteProgress};
+use crate::operator::MissingNode;
+use crate::wire::{BackedUp, ByteProgress, Engine};
 
 /// How long the server may take for anything but a backup.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -30,24 +35,35 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 pub(crate) struct ControlClient {
     socket: PathBuf,
     tasks: TaskTracker,
+    /// The nodes that did not answer, by name.
+    missing: Mutex<BTreeMap<String, MissingNode>>,
 }
 
 impl ControlClient {
     /// The server that has the store in this folder open; `None` if no server answers.
     pub(crate) async fn find(folder: &Path) -> Option<Self> {
-        let client = Self { socket: path(folder), tasks: TaskTracker::new() };
-        client.connect().await.ok().map(|_| client)
+        Self::at(path(folder)).await.ok()
     }
 
     /// The server at a socket, if it answers.
     pub(super) async fn at(socket: PathBuf) -> io::Result<Self> {
-        let client = Self { socket, tasks: TaskTracker::new() };
+        let client = Self { socket, tasks: TaskTracker::new(), missing: Mutex::default() };
         client.connect().await.map(|_| client)
     }
 
     /// The process id of the server, if the system tells it.
     pub(crate) async fn pid(&self) -> Option<i32> {
         self.connect().await.ok()?.peer_cred().ok()?.pid()
+    }
+
+    /// The engine that the server keeps its sessions on; `None` if it keeps them otherwise.
+    pub(crate) async fn engine(&self) -> Result<Option<Engine>, Failure> {
+        self.ask(ControlRequest { method: Method::GET, path: "/engine".to_owned(), body: Bytes::new() }).await
+    }
+
+    /// The nodes of the server's cluster that did not answer one of the requests so far.
+    pub(crate) fn missing_nodes(&self) -> Vec<MissingNode> {
+        self.missing.lock().values().cloned().collect()
     }
 
     /// See [`Operator::backup`](crate::operator::Operator::backup).
@@ -99,6 +115,41 @@ impl ControlClient {
         }
     }
 
+    /// The answer of the API for operators to a request.
+    pub(super) async fn ask_api<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
+        #[derive(Deserialize)]
+        struct Refused {
+            message: String,
+            #[serde(default)]
+            hint: Option<String>,
+        }
+        let cannot = || Failure::new("cannot ask the server");
+        let body = serde_json::to_vec(body).map_err(|error| cannot().caused_by(error))?;
+        let request = Request::builder().method(method).uri(format!("{}/{path}", admin::BASE));
+        let request = request.header("host", "control").body(Full::new(body.into()));
+        let request = request.map_err(|error| cannot().caused_by(error))?;
+        let answer = async {
+            let response = self.exchange(request).await?;
+            let is_done = response.status().is_success();
+            let body = response.into_body().collect().await.map_err(|error| lost().caused_by(error))?;
+            if is_done {
+                return decode(&body.to_bytes());
+            }
+            let Refused { message, hint } = decode(&body.to_bytes())?;
+            let failure = Failure::new(message);
+            Err(hint.into_iter().fold(failure, Failure::hint))
+        };
+        match tokio::time::timeout(ANSWER_TIME, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::new(format!("the server did not answer within {ANSWER_TIME:?}"))),
+        }
+    }
+
     /// The answer to a request.
     pub(super) async fn ask<T: DeserializeOwned>(&self, request: ControlRequest) -> Result<T, Failure> {
         let answer = async {
@@ -118,6 +169,8 @@ impl ControlClient {
             .body(Full::new(sent.body))
             .map_err(|error| Failure::new("cannot ask the server").caused_by(error))?;
         let response = self.exchange(request).await?;
+        let missing = missing::read(response.headers());
+        self.missing.lock().extend(missing.into_iter().map(|node| (node.node.clone(), node)));
         if response.status() == StatusCode::OK {
             return Ok(response);
         }

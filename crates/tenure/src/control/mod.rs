@@ -1,13 +1,14 @@
 //! The control socket: how commands reach the store of a running server.
 //!
 //! A server with a disk store listens on a unix socket in the store's folder, which only its own user may open. A
-//! server that keeps its sessions in memory has the socket in the user's runtime folder (`memory`). The socket speaks
+//! server whose store is no folder has the socket in the user's runtime folder (`runtime_sockets`). The socket speaks
 //! HTTP/1 with JSON, one route for each method of [`Operator`](crate::operator::Operator). A command that finds the
 //! store in use asks there instead. Clients never see the socket, and a server that cannot create it serves without it.
 //!
 //! Read in this order: `server` (the socket), `routes` (the requests), `lines` (answers that take a while), `client`
 //! (the command's side), `operations` (each request and its answer), `take_over` (both sides when a process replaces
-//! another), `pass_sockets` (sockets that are passed between the two), `memory` (servers without a disk store).
+//! another), `pass_sockets` (sockets that are passed between the two), `runtime_sockets` (servers without a disk store), `missing`
+//! (nodes that did not answer).
 
 mod server;
 mod routes;
@@ -16,15 +17,18 @@ mod client;
 mod operations;
 mod take_over;
 mod pass_sockets;
-mod memory;
+mod runtime_sockets;
+mod missing;
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 pub(crate) use client::ControlClient;
-pub(crate) use memory::{memory_servers, memory_socket};
 pub(crate) use operations::Operations;
+pub(crate) use runtime_sockets::{
+    RunningServer, configured_server, node_of, running_servers, runtime_socket,
+};
 pub(crate) use server::Control;
 pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
 

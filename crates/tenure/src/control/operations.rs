@@ -15,11 +15,12 @@ use tenure_session::settings::Settings;
 
 use super::PrincipalOrder;
 use super::client::ControlClient;
+use crate::admin::{AdminRole, LoginCode};
 use crate::failure::Failure;
 use crate::operator::{
-    CallList, DataDetail, DataFate, DataName, DataRow, Detail, LoopView, NamedData, NewData, Operator, Page,
-    Prefix, PrincipalDetail, PrincipalRow, ResumedData, Revoked, RevokedPrincipal, Saved, SessionRow, Show,
-    UsageRow, key_text,
+    CallList, DataDetail, DataFate, DataName, DataRow, Detail, LoopView, MissingNode, NamedData, NewData,
+    NodeRow, Operator, Page, Prefix, PrincipalDetail, PrincipalRow, ResumedData, Revoked, RevokedPrincipal,
+    Saved, SessionRow, Show, UsageRow, key_text,
 };
 use crate::wire::{BackedUp, ByteProgress};
 
@@ -29,7 +30,7 @@ pub(crate) enum Operations {
     /// A server has it open.
     Server(ControlClient),
     /// This process has it open.
-    Here(Operator),
+    Here(Box<Operator>),
 }
 
 /// A request to a server.
@@ -70,7 +71,10 @@ impl Operations {
     ) -> Result<T, Failure> {
         match self {
             Self::Server(client) => client.ask(request).await,
-            Self::Here(operator) => here(operator).await,
+            Self::Here(operator) => {
+                let operator: &Operator = operator;
+                here(operator).await
+            }
         }
     }
 
@@ -101,6 +105,30 @@ impl Operations {
         match self {
             Self::Server(client) => client.ask(post("/limits".to_owned()).with(&principal)).await.map(Some),
             Self::Here(_) => Ok(None),
+        }
+    }
+
+    /// A one-time code for the page of the server; `None` if no server has the store open.
+    pub(crate) async fn login_code(&self, role: AdminRole) -> Result<Option<LoginCode>, Failure> {
+        match self {
+            Self::Server(client) => {
+                let order = serde_json::json!({ "role": role });
+                client.ask_api(Method::POST, "codes", &order).await.map(Some)
+            }
+            Self::Here(_) => Ok(None),
+        }
+    }
+
+    /// The nodes that share the store; empty if it belongs to one process.
+    pub(crate) async fn nodes(&self) -> Result<Vec<NodeRow>, Failure> {
+        self.run(get("/nodes".to_owned()), async |operator| operator.nodes().await).await
+    }
+
+    /// The nodes that did not answer one of the requests so far.
+    pub(crate) fn missing_nodes(&self) -> Vec<MissingNode> {
+        match self {
+            Self::Server(client) => client.missing_nodes(),
+            Self::Here(operator) => operator.missing_nodes(),
         }
     }
 

@@ -16,7 +16,9 @@ use tenure_session::SessionKey;
 use tenure_session::session::Existing;
 
 use super::lines::LineBody;
-use super::{BASE, BackupLine, BackupOrder, HandOver, PrincipalOrder, take_over};
+use super::{BASE, BackupLine, BackupOrder, HandOver, PrincipalOrder, missing, take_over};
+use crate::admin::difference;
+use crate::audit::{AdminAction, AdminIdentity};
 use crate::failure::Failure;
 use crate::operator::{DataFate, DataName, MAX_LINE_BYTES, Operator, Prefix, Saved, Show, parse_key};
 use crate::wire::{BackedUp, ByteProgress};
@@ -36,18 +38,26 @@ pub(super) async fn answer(
     uid: Option<u32>,
     request: Request<Incoming>,
 ) -> Result<ControlAnswer, Infallible> {
+    let operator = operator.for_one();
+    let asked = operator.clone();
     let audit = operator.audit().cloned();
     let done = audit.as_ref().and_then(|_| action(request.method(), request.uri()));
-    let answer = answered(operator, hand_over, request).await;
+    let mut answer = answered(operator, hand_over, request).await;
+    missing::name(&asked.missing_nodes(), answer.headers_mut());
     if let (Some(audit), Some((method, name))) = (audit, done) {
-        // What is named in the body is known to the route alone.
+        // What is named in the body, and what was there before, is known to the route alone.
         let name = answer.extensions().get::<ActedOn>().map_or(name, |acted| acted.0.clone());
-        audit.operator_did(
-            uid,
-            &method,
-            &name,
-            answer.status().is_success() || answer.status().is_informational(),
-        );
+        let change = answer.extensions().get::<Changed>().map(|changed| changed.0.as_str());
+        let is_done = answer.status().is_success() || answer.status().is_informational();
+        audit.operator_did(&AdminAction {
+            who: AdminIdentity::User(uid),
+            operation: &method,
+            about: &name,
+            is_done,
+            change,
+            reason: None,
+            remote: None,
+        });
     }
     Ok(answer)
 }
@@ -78,6 +88,10 @@ fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
 /// The name of what a request was about, if its body has it.
 #[derive(Clone)]
 struct ActedOn(String);
+
+/// What a request has changed, for the audit log: the members that differ, each with what it was and what it is.
+#[derive(Clone)]
+struct Changed(String);
 
 async fn answered(
     operator: Operator,
@@ -119,8 +133,19 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
         (&Method::GET, ["sessions", key, "export"]) => ok(&operator.export(read_key(key)?).await?),
         (&Method::POST, ["sessions", key, "revoke"]) => ok(&operator.revoke(read_key(key)?).await?),
         (&Method::POST, ["sessions", key, "settings"]) => {
-            let changes = read_json(body, "changes of a session").await?;
-            ok(&operator.annotate(read_key(key)?, &changes).await?)
+            let (key, changes) = (read_key(key)?, read_json(body, "changes of a session").await?);
+            let before = match operator.audit() {
+                Some(_) => operator.show(key).await?.map(|shown| shown.settings),
+                None => None,
+            };
+            let after = operator.annotate(key, &changes).await?;
+            let mut answer = json(StatusCode::OK, &after);
+            let change =
+                before.zip(after).and_then(|(before, after)| difference(&before, &after).map(Changed));
+            if let Some(change) = change {
+                answer.extensions_mut().insert(change);
+            }
+            Ok(answer)
         }
         (&Method::GET, ["data"]) => match query.get("name") {
             Some(name) => {
@@ -154,12 +179,14 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
             answer.extensions_mut().insert(ActedOn(principal));
             Ok(answer)
         }
-        (&Method::GET, ["calls"]) => ok(&operator.calls()),
-        (&Method::GET, ["usage"]) => ok(&operator.usage()),
+        (&Method::GET, ["calls"]) => ok(&operator.calls_everywhere().await),
+        (&Method::GET, ["usage"]) => ok(&operator.usage_everywhere().await),
         (&Method::POST, ["limits"]) => {
             let principal: Option<String> = read_json(body, "the name of a principal, or none").await?;
             ok(&operator.limits_left(principal.as_deref()).await)
         }
+        (&Method::GET, ["nodes"]) => ok(&operator.nodes().await?),
+        (&Method::GET, ["engine"]) => ok(&operator.engine()),
         (&Method::GET, ["loops"]) => ok(&operator.loops()),
         (&Method::POST, ["backup"]) => {
             let order = read_json(body, "a backup").await?;
@@ -172,6 +199,8 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
             | ["calls"]
             | ["usage"]
             | ["limits"]
+            | ["nodes"]
+            | ["engine"]
             | ["loops"],
         ) => Ok(refused(StatusCode::METHOD_NOT_ALLOWED)),
         _ => Ok(refused(StatusCode::NOT_FOUND)),

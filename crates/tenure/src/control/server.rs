@@ -3,6 +3,7 @@
 //! The process that has the store open owns the folder, so an existing socket was left by a killed process and is
 //! replaced. Other users can never open it: its permissions are set before it listens.
 
+use std::convert::Infallible;
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -10,8 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,6 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{HandOver, path, routes};
+use crate::admin::{self, AdminApi, AdminCaller};
 use crate::operator::Operator;
 
 /// Connections at once; more wait in the kernel's queue.
@@ -33,6 +40,9 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// The time that running requests have to finish when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Any error of a body.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// A control socket that is bound.
 pub(crate) struct Control {
     listener: UnixListener,
@@ -41,6 +51,8 @@ pub(crate) struct Control {
     operator: Operator,
     /// Lets the next process take over; `None` for a process with a single client.
     hand_over: Option<HandOver>,
+    /// Answers what is below its base.
+    admin: AdminApi,
 }
 
 /// Removes the socket's file when dropped.
@@ -48,14 +60,24 @@ struct SocketFile(PathBuf);
 
 impl Control {
     /// Binds the socket in a store's folder. If that fails, logs why; the server goes on without it.
-    pub(crate) fn bind(folder: &Path, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
-        Self::bind_at(path(folder), operator, hand_over)
+    pub(crate) fn bind(
+        folder: &Path,
+        operator: Operator,
+        hand_over: Option<HandOver>,
+        admin: AdminApi,
+    ) -> Option<Self> {
+        Self::bind_at(path(folder), operator, hand_over, admin)
     }
 
     /// Binds the socket at a path. If that fails, logs why; the server goes on without it.
-    pub(crate) fn bind_at(path: PathBuf, operator: Operator, hand_over: Option<HandOver>) -> Option<Self> {
+    pub(crate) fn bind_at(
+        path: PathBuf,
+        operator: Operator,
+        hand_over: Option<HandOver>,
+        admin: AdminApi,
+    ) -> Option<Self> {
         match listen(&path) {
-            Ok(listener) => Some(Self { listener, file: SocketFile(path), operator, hand_over }),
+            Ok(listener) => Some(Self { listener, file: SocketFile(path), operator, hand_over, admin }),
             Err(error) => {
                 tracing::warn!(
                     socket = %path.display(),
@@ -72,7 +94,7 @@ impl Control {
     /// # Cancel safety
     /// Dropping it drops every connection.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let Self { listener, file, operator, hand_over } = self;
+        let Self { listener, file, operator, hand_over, admin } = self;
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let ending = CancellationToken::new();
         let mut connections = JoinSet::new();
@@ -89,10 +111,9 @@ impl Control {
                     continue;
                 }
             };
-            let (operator, hand_over) = (operator.clone(), hand_over.clone());
+            let parts = (operator.clone(), hand_over.clone(), admin.clone());
             let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-            let service =
-                service_fn(move |request| routes::answer(operator.clone(), hand_over.clone(), uid, request));
+            let service = service_fn(move |request| answer(parts.clone(), uid, request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIME)
@@ -125,6 +146,20 @@ impl Control {
         }
         connections.shutdown().await;
     }
+}
+
+/// Answers a request of a command, or one to the API.
+async fn answer(
+    (operator, hand_over, admin): (Operator, Option<HandOver>, AdminApi),
+    uid: Option<u32>,
+    request: Request<Incoming>,
+) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, Infallible> {
+    if request.uri().path().starts_with(admin::BASE) {
+        let answer = admin.answer(&AdminCaller::at_socket(uid), request).await;
+        return Ok(answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()));
+    }
+    let answer = routes::answer(operator, hand_over, uid, request).await;
+    answer.map(|answer| answer.map(BodyExt::boxed_unsync))
 }
 
 async fn accept(

@@ -25,6 +25,7 @@ pub(super) fn tools() -> Value {
         tool("session_reset", "Empties your workspace.", &none(), false),
         tool("session_counter_inc", "Adds one to the workspace's counter.", &none(), false),
         tool("session_counter_get", "Tells the workspace's counter.", &none(), true),
+        tool("link_counter_inc", "Adds one to a counter in the memory of this server, which begins anew when your session wakes.", &none(), false),
         tool("notebook_append", "Adds a note to the workspace's notebook.", &text("text", "The note"), false),
         tool("notebook_read", "Reads the workspace's notebook.", &none(), true),
         tool("notebook_clear", "Empties the workspace's notebook.", &none(), false),

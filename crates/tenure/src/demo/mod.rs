@@ -1,9 +1,10 @@
-//! The demo server: an echo, a counter, a notebook, a hash store, a long task, a slow count, resources that change, a
+//! The demo server: an echo, counters, a notebook, a hash store, a long task, a slow count, resources that change, a
 //! prompt and completion. It keeps its data in workspaces, which a client names by a data session and a model by a
 //! handle.
 
 mod tools;
 mod kept;
+mod link_counter;
 mod resources;
 mod catalog;
 
@@ -34,7 +35,8 @@ pub fn backend() -> impl Backend {
             visitors.fetch_add(1, Ordering::Relaxed);
             made.fanout().resource_updated(resources::VISITORS);
         }
-        Demo { outlet: made.outlet().cloned(), visitors: Arc::clone(&visitors) }
+        let counter = link_counter::LinkCounter::new();
+        Demo { outlet: made.outlet().cloned(), visitors: Arc::clone(&visitors), counter }
     })
 }
 
@@ -43,6 +45,7 @@ pub fn backend() -> impl Backend {
 struct Demo {
     outlet: Option<Outlet>,
     visitors: Arc<AtomicU64>,
+    counter: link_counter::LinkCounter,
 }
 
 impl Demo {
@@ -51,7 +54,8 @@ impl Demo {
         match &call.request.method {
             Method::ToolsList => Ok(catalog::tools()),
             Method::ToolsCall => {
-                tools::call(self.outlet.as_ref(), &call.context, &ToolCall::read(params.as_ref())?).await
+                let tool = ToolCall::read(params.as_ref())?;
+                tools::call(self.outlet.as_ref(), &self.counter, &call.context, &tool).await
             }
             Method::ResourcesList => Ok(resources::list()),
             Method::ResourcesTemplatesList => Ok(resources::templates()),

@@ -12,6 +12,7 @@ use tenure_session::call::{CallContext, Outlet, ToolCall};
 use tenure_session::state::{Fault, date};
 
 use super::kept::{self, DemoWorkspace, MAX_KEPT};
+use super::link_counter::LinkCounter;
 use super::resources;
 
 #[derive(Deserialize)]
@@ -62,6 +63,7 @@ fn status() -> String {
 /// Calls a tool.
 pub(super) async fn call(
     outlet: Option<&Outlet>,
+    counter: &LinkCounter,
     context: &CallContext,
     call: &ToolCall<'_>,
 ) -> Result<Value, RpcError> {
@@ -76,6 +78,7 @@ pub(super) async fn call(
             Ok(arguments) => Box::pin(count_slowly(context, &arguments)).await,
             Err(error) => Err(error),
         },
+        "link_counter_inc" => Ok(structured(&counter.add_one())),
         "ask_name" => return Box::pin(ask_name(context)).await,
         "session_probe" => match arguments(call) {
             Ok(arguments) => Box::pin(probe(context, &arguments)).await?,

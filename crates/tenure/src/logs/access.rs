@@ -5,7 +5,7 @@
 //! very many, so the limit for lines of one kind does not count them, and they are the first that are dropped.
 
 use std::cell::RefCell;
-use std::fmt::{Arguments, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tenure_session::port::clock::{Clock, SystemClock, Time};
@@ -27,13 +27,14 @@ thread_local! {
 
 #[derive(Default)]
 struct Line {
-    text: String,
+    text: Vec<u8>,
     /// The second that `stamp` is about.
     second: u64,
+    /// The time of the line. Only the milliseconds change within a second.
     stamp: String,
 }
 
-/// Writes the lines. Nothing happens in a process whose log an embedder writes.
+/// Writes the lines.
 struct AccessLog {
     queue: Queue,
     form: LineForm,
@@ -48,15 +49,21 @@ pub(super) enum LineForm {
     Json,
 }
 
-/// The observer that writes the access log, if this process writes its log itself.
+/// The observer that writes the access log, if this process writes its log itself and the filter of the log lets its lines
+/// through. The filter does not change, so without them nothing needs to be noted of requests.
 pub(crate) fn access() -> Option<Arc<dyn RequestObserver>> {
-    let log = LOG.get()?;
+    let log = LOG.get().filter(|_| is_wanted())?;
     Some(Arc::new(AccessLog { queue: log.queue.clone(), form: log.form }))
+}
+
+/// Whether the filter of the log lets the lines through.
+fn is_wanted() -> bool {
+    tracing::enabled!(target: "access", tracing::Level::INFO)
 }
 
 impl RequestObserver for AccessLog {
     fn ended(&self, request: &RequestEnd<'_>) {
-        if !tracing::enabled!(target: "access", tracing::Level::INFO) || is_healthy(request) {
+        if is_healthy(request) {
             return;
         }
         LINE.with_borrow_mut(|Line { text, second, stamp }| {
@@ -64,11 +71,14 @@ impl RequestObserver for AccessLog {
             if now.0 / 1000 != *second || stamp.is_empty() {
                 (*second, *stamp) = (now.0 / 1000, time_text::stamp(Time(now.0 / 1000 * 1000)));
             }
-            // Only the milliseconds change within a second.
             let start = &stamp[..stamp.len() - "000Z".len()];
             text.clear();
-            write_line(text, request, self.form, format_args!("{start}{:03}Z", now.0 % 1000));
-            self.queue.push_in_passing(text.as_bytes());
+            let time = (start, now.0 % 1000);
+            match self.form {
+                LineForm::Text => write_line::<false>(text, request, time),
+                LineForm::Json => write_line::<true>(text, request, time),
+            }
+            self.queue.push_in_passing(text);
         });
     }
 }
@@ -77,125 +87,190 @@ fn is_healthy(request: &RequestEnd<'_>) -> bool {
     request.http.is_some_and(|http| HEALTH.contains(&http.path) && http.status == Some(200))
 }
 
-/// Writes a line about a request, with its line break.
-fn write_line(line: &mut String, request: &RequestEnd<'_>, form: LineForm, now: Arguments<'_>) {
-    let mut fields = Fields { line: &mut *line, form };
-    // Writing to a string cannot fail, here and below.
-    let _ = match form {
-        LineForm::Text => write!(fields.line, "{now}  INFO access:"),
-        LineForm::Json => write!(
-            fields.line,
-            "{{\"timestamp\":\"{now}\",\"level\":\"INFO\",\"message\":\"request\",\"target\":\"access\""
-        ),
+/// A key with what stands before and behind it, in both forms: one piece of text is copied faster than three.
+#[derive(Clone, Copy)]
+struct Key {
+    text: &'static str,
+    json: &'static str,
+}
+
+macro_rules! key {
+    ($name:literal) => {
+        Key { text: concat!(" ", $name, "="), json: concat!(",\"", $name, "\":") }
     };
-    fields.word("via", request.transport);
+}
+
+/// Writes a line about a request, with its line break. The time is given as its text up to the second, and milliseconds. The form
+/// is known when this is compiled, so that keys are copied as numbers are, without a call for each.
+fn write_line<const JSON: bool>(line: &mut Vec<u8>, request: &RequestEnd<'_>, (start, millis): (&str, u64)) {
+    let mut fields = Fields::<JSON> { line, has_quotes: false };
+    if JSON {
+        fields.push("{\"timestamp\":\"");
+    }
+    fields.push(start);
+    fields.three_digits(millis);
+    fields.push(match JSON {
+        false => "Z  INFO access:",
+        true => "Z\",\"level\":\"INFO\",\"message\":\"request\",\"target\":\"access\"",
+    });
+    fields.word(key!("via"), request.transport);
     if let Some(http) = &request.http {
-        fields.text("http", http.method.as_str());
-        fields.text("path", http.path);
+        // No byte of a method needs quotes, nor does one of our own names below.
+        fields.word(key!("http"), http.method.as_str());
+        fields.text(key!("path"), http.path);
         if let Some(status) = http.status {
-            fields.number("status", status);
+            fields.number(key!("status"), status);
         }
     }
-    fields.some("endpoint", request.endpoint);
-    fields.some("method", request.method.map(tenure_protocol::Method::as_str));
+    fields.some(key!("endpoint"), request.endpoint);
+    fields.some(key!("method"), request.method.map(tenure_protocol::Method::as_str));
     // The query of a URI may hold secrets.
-    fields.some("name", request.name.map(|name| public_name(request.method, name)).as_deref());
+    fields.some(key!("name"), request.name.map(|name| public_name(request.method, name)).as_deref());
     if let Some(batch) = request.batch {
-        fields.number("batch", batch);
+        fields.number(key!("batch"), batch);
     }
     match request.outcome {
         Outcome::None => {}
-        Outcome::Result => fields.word("outcome", "ok"),
-        Outcome::ToolError => fields.word("outcome", "tool_error"),
+        Outcome::Result => fields.word(key!("outcome"), "ok"),
+        Outcome::ToolError => fields.word(key!("outcome"), "tool_error"),
+        Outcome::Limited { reason } => {
+            fields.word(key!("outcome"), "limited");
+            fields.word(key!("reason"), reason.as_str());
+        }
         Outcome::Error { code, reason } => {
-            fields.word("outcome", "error");
-            fields.number("code", code);
+            fields.word(key!("outcome"), "error");
+            fields.number(key!("code"), code);
             if let Some(reason) = reason {
-                fields.word("reason", reason.as_str());
+                fields.word(key!("reason"), reason.as_str());
             }
         }
     }
-    let micros = request.duration.as_micros();
-    fields.number("ms", format_args!("{}.{:03}", micros / 1000, micros % 1000));
-    fields.number("in", request.bytes_in);
-    fields.number("out", request.bytes_out);
+    let micros = u64::try_from(request.duration.as_micros()).unwrap_or(u64::MAX);
+    fields.number(key!("ms"), micros / 1000);
+    fields.push(".");
+    fields.three_digits(micros % 1000);
+    fields.number(key!("in"), request.bytes_in);
+    fields.number(key!("out"), request.bytes_out);
     if !request.is_complete {
-        fields.number("cut", true);
+        fields.key(key!("cut"));
+        fields.push("true");
     }
-    fields.some("session", request.session);
-    fields.some("principal", request.principal.name());
-    fields.some("app", request.principal.client());
-    fields.some("client", request.client);
+    if let Some(session) = request.session {
+        fields.word(key!("session"), session);
+    }
+    fields.some(key!("principal"), request.principal.name());
+    fields.some(key!("app"), request.principal.client());
+    fields.some(key!("client"), request.client);
     if let Some(remote) = request.remote {
-        // A proxy says no port.
-        match remote.port() {
-            0 => fields.plain("remote", remote.ip()),
-            _ => fields.plain("remote", remote),
-        }
+        fields.address(key!("remote"), remote);
     }
-    fields.some("id", request.correlation);
-    fields.some("trace", request.trace);
-    if form == LineForm::Json {
-        line.push('}');
+    fields.some(key!("id"), request.correlation);
+    if let Some(trace) = request.trace {
+        fields.word(key!("trace"), trace);
     }
-    // Foreign texts are in quotes now; what controls a terminal within them is escaped, as in the rest of the log.
-    if !line.is_ascii() || line.contains('\u{7f}') {
-        *line = plain(line);
+    if JSON {
+        fields.push("}");
     }
-    line.push('\n');
+    // What controls a terminal can only stand in quotes. It is escaped there, as in the rest of the log.
+    if fields.has_quotes && (!line.is_ascii() || line.contains(&0x7f)) {
+        *line = plain(&String::from_utf8_lossy(line)).into_bytes();
+    }
+    line.push(b'\n');
 }
 
-struct Fields<'a> {
-    line: &'a mut String,
-    form: LineForm,
+struct Fields<'a, const JSON: bool> {
+    line: &'a mut Vec<u8>,
+    /// Some text stands in quotes because it needs them.
+    has_quotes: bool,
 }
 
-impl Fields<'_> {
-    fn key(&mut self, key: &str) {
-        match self.form {
-            LineForm::Text => self.line.extend([" ", key, "="]),
-            LineForm::Json => self.line.extend([",\"", key, "\":"]),
-        }
+impl<const JSON: bool> Fields<'_, JSON> {
+    #[inline]
+    fn push(&mut self, text: &str) {
+        self.line.extend_from_slice(text.as_bytes());
     }
 
-    /// A number, or another value that needs no quotes.
-    fn number(&mut self, key: &str, value: impl std::fmt::Display) {
-        self.key(key);
-        let _ = write!(self.line, "{value}");
+    #[inline]
+    fn key(&mut self, key: Key) {
+        self.push(if JSON { key.json } else { key.text });
     }
 
-    /// A value of our own that is text in JSON.
-    fn plain(&mut self, key: &str, value: impl std::fmt::Display) {
+    fn digits(&mut self, number: impl itoa::Integer) {
+        self.push(itoa::Buffer::new().format(number));
+    }
+
+    /// A number below a thousand, with zeros in front.
+    fn three_digits(&mut self, number: u64) {
+        let digit = |number: u64| b'0' + u8::try_from(number % 10).unwrap_or_default();
+        self.line.extend_from_slice(&[digit(number / 100), digit(number / 10), digit(number)]);
+    }
+
+    fn number(&mut self, key: Key, number: impl itoa::Integer) {
         self.key(key);
-        let _ = match self.form {
-            LineForm::Text => write!(self.line, "{value}"),
-            LineForm::Json => write!(self.line, "\"{value}\""),
-        };
+        self.digits(number);
     }
 
     /// A word of our own.
-    fn word(&mut self, key: &str, value: &str) {
+    #[inline]
+    fn word(&mut self, key: Key, value: &str) {
         self.key(key);
-        match self.form {
-            LineForm::Text => self.line.push_str(value),
-            LineForm::Json => self.line.extend(["\"", value, "\""]),
+        self.quoted_in_json(|fields| fields.push(value));
+    }
+
+    #[inline]
+    fn quoted_in_json(&mut self, write: impl FnOnce(&mut Self)) {
+        if JSON {
+            self.push("\"");
+        }
+        write(self);
+        if JSON {
+            self.push("\"");
         }
     }
 
-    fn some(&mut self, key: &str, value: Option<&str>) {
+    fn some(&mut self, key: Key, value: Option<&str>) {
         if let Some(value) = value {
             self.text(key, value);
         }
     }
 
     /// A text that may come from anybody.
-    fn text(&mut self, key: &str, value: &str) {
-        let is_bare = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');
-        if !value.is_empty() && value.bytes().all(is_bare) {
+    fn text(&mut self, key: Key, value: &str) {
+        // Without a branch for each byte, so that many are looked at with one instruction.
+        let is_bare = |byte: u8| byte.is_ascii_graphic() & !matches!(byte, b'"' | b'\\' | b'=');
+        if !value.is_empty() && value.bytes().fold(true, |all, byte| all & is_bare(byte)) {
             return self.word(key, value);
         }
         self.key(key);
-        self.line.push_str(&serde_json::Value::from(value).to_string());
+        self.has_quotes = true;
+        // Writing to memory cannot fail, here and below.
+        let _ = serde_json::to_writer(&mut *self.line, value);
+    }
+
+    /// The address of a client. A proxy says no port.
+    fn address(&mut self, key: Key, address: SocketAddr) {
+        self.key(key);
+        self.quoted_in_json(|fields| match address {
+            SocketAddr::V4(address) => {
+                for (place, number) in address.ip().octets().into_iter().enumerate() {
+                    if place > 0 {
+                        fields.push(".");
+                    }
+                    fields.digits(number);
+                }
+                if address.port() != 0 {
+                    fields.push(":");
+                    fields.digits(address.port());
+                }
+            }
+            SocketAddr::V6(address) => {
+                use std::io::Write;
+                let _ = match address.port() {
+                    0 => write!(fields.line, "{}", address.ip()),
+                    _ => write!(fields.line, "{address}"),
+                };
+            }
+        });
     }
 }
 
@@ -207,20 +282,35 @@ mod tests {
     use tenure_protocol::Reason;
     use tenure_session::Principal;
     use tenure_transport::observe::HttpEnd;
+    use tracing_subscriber::filter::Targets;
+    use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
 
-    const NOW: &str = "2025-11-25T08:30:00.123Z";
-
-    fn line(request: &RequestEnd<'_>, form: LineForm, now: &str) -> String {
-        let mut line = String::new();
-        write_line(&mut line, request, form, format_args!("{now}"));
-        line
+    fn line(request: &RequestEnd<'_>, form: LineForm) -> String {
+        let mut line = Vec::new();
+        let time = ("2025-11-25T08:30:00.", 123);
+        match form {
+            LineForm::Text => write_line::<false>(&mut line, request, time),
+            LineForm::Json => write_line::<true>(&mut line, request, time),
+        }
+        String::from_utf8(line).unwrap()
     }
 
     /// The lines about a request in both forms.
     fn both(request: &RequestEnd<'_>) -> String {
-        line(request, LineForm::Text, NOW) + &line(request, LineForm::Json, NOW)
+        line(request, LineForm::Text) + &line(request, LineForm::Json)
+    }
+
+    #[test]
+    fn lines_that_the_filter_keeps_out_are_not_wanted() {
+        for (filter, wanted) in
+            [("info", true), ("info,access=off", false), ("warn", false), ("off,access=info", true)]
+        {
+            let targets: Targets = filter.parse().unwrap();
+            let subscriber = tracing_subscriber::registry().with(targets);
+            tracing::subscriber::with_default(subscriber, || assert_eq!(is_wanted(), wanted, "{filter}"));
+        }
     }
 
     #[test]
@@ -268,7 +358,7 @@ mod tests {
         let mut request = RequestEnd::of(&principal);
         (request.transport, request.method, request.name) = ("http", Some(&method), Some(hostile));
         request.client = Some("");
-        let text = line(&request, LineForm::Text, NOW);
+        let text = line(&request, LineForm::Text);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.trim_end().bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '), "{text}");
         assert!(
@@ -276,7 +366,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(r#" client="" "#) || text.contains(r#" client="""#), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&line(&request, LineForm::Json, NOW)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&line(&request, LineForm::Json)).unwrap();
         assert_eq!(json["method"], hostile);
     }
 
@@ -285,7 +375,36 @@ mod tests {
         let principal = Principal::ANONYMOUS;
         let mut request = RequestEnd::of(&principal);
         request.name = Some("https://me:geheim@example.com/a?token=geheim#geheim");
-        let text = line(&request, LineForm::Text, NOW);
+        let text = line(&request, LineForm::Text);
         assert!(text.contains(" name=https://example.com/a ") && !text.contains("geheim"), "{text}");
+    }
+
+    #[test]
+    fn addresses_are_written_as_they_are_read() {
+        let principal = Principal::ANONYMOUS;
+        let mut request = RequestEnd::of(&principal);
+        for (address, written) in [
+            ("203.0.113.7:0", "203.0.113.7"),
+            ("203.0.113.7:65535", "203.0.113.7:65535"),
+            ("0.10.255.1:9", "0.10.255.1:9"),
+            ("[2001:db8::7]:0", "2001:db8::7"),
+            ("[2001:db8::7]:443", "[2001:db8::7]:443"),
+        ] {
+            request.remote = Some(address.parse().unwrap());
+            assert!(line(&request, LineForm::Text).contains(&format!(" remote={written}\n")), "{address}");
+            let json: serde_json::Value = serde_json::from_str(&line(&request, LineForm::Json)).unwrap();
+            assert_eq!(json["remote"], written);
+        }
+    }
+
+    #[test]
+    fn a_time_has_three_digits_behind_its_point() {
+        let principal = Principal::ANONYMOUS;
+        let mut request = RequestEnd::of(&principal);
+        for (micros, written) in [(0, "0.000"), (7, "0.007"), (1_070, "1.070"), (65_000_123, "65000.123")] {
+            request.duration = Duration::from_micros(micros);
+            let text = line(&request, LineForm::Text);
+            assert!(text.contains(&format!(" ms={written} ")), "{text}");
+        }
     }
 }

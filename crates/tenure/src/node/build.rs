@@ -1,23 +1,28 @@
 //! From a configuration and the parts of an embedder to a running node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_layers::data::KindOfState;
 use tenure_session::backend::Backend;
+use tenure_session::port::members::Members;
+use tenure_session::port::observer::SessionObserver;
 use tenure_session::port::store::Store;
+use tenure_transport::observe::RequestObserver;
 use tenure_transport::serve::{self, HttpServer, Stages};
 use tokio_util::task::TaskTracker;
 
 use super::store::{Keep, open_to_serve};
-use super::{MountedNode, Node, watched};
+use super::{MountedNode, Node, OperatorDoors, watched};
+use crate::admin::{AddressBefore, AdminApi, AdminListener, OperatorKeys};
 use crate::config::Config;
 use crate::control::{self, Control, HandOver};
 use crate::failure::Failure;
+use crate::figures::MetricsPage;
 use crate::operator::Operator;
 use crate::shutdown::{self, ControlEnd};
 use crate::socket::{AfterUs, Socket};
-use crate::wire::{self, Assembled, Auth, OpenedStore, Program, Served};
+use crate::wire::{self, Assembled, Auth, EmbeddedObservers, Engine, OpenedStore, Program, Served};
 
 /// The parts of a node. The configuration decides every part that is not added here.
 #[must_use]
@@ -26,11 +31,14 @@ pub struct NodeBuilder<'a> {
     backend: Option<Arc<dyn Backend>>,
     kinds: Vec<KindOfState>,
     store: Option<Arc<dyn Store>>,
+    members: Option<Arc<dyn Members>>,
+    observers: EmbeddedObservers,
 }
 
 impl<'a> NodeBuilder<'a> {
     pub(super) fn new(config: &'a Config) -> Self {
-        Self { config, backend: None, kinds: Vec::new(), store: None }
+        let observers = EmbeddedObservers::default();
+        Self { config, backend: None, kinds: Vec::new(), store: None, members: None, observers }
     }
 
     /// Serves this backend instead of the servers that the configuration names. The configuration should then also name
@@ -46,9 +54,27 @@ impl<'a> NodeBuilder<'a> {
 
     /// Keeps sessions in this store instead of the one that the configuration names; the configured keys and
     /// durability do not apply to it. A stopped node no longer uses the store, but does not close it. Commands for
-    /// operators do not reach it. Only one node may use a store at a time.
+    /// operators do not reach it. Only one node may use a store at a time, unless it is [shared](Self::with_members).
     pub fn with_store(self, store: Arc<dyn Store>) -> Self {
         Self { store: Some(store), ..self }
+    }
+
+    /// Shares the store with the nodes of these records: any of them serves any session. The configuration says how they
+    /// reach each other. Only with [`with_store`](Self::with_store).
+    pub fn with_members(self, members: Arc<dyn Members>) -> Self {
+        Self { members: Some(members), ..self }
+    }
+
+    /// Tells this observer what happens to sessions and tasks. Several are told in the order in which they were added.
+    pub fn with_observer(mut self, observer: Arc<dyn SessionObserver>) -> Self {
+        self.observers.sessions.push(observer);
+        self
+    }
+
+    /// Tells this observer of every request that has ended.
+    pub fn with_request_observer(mut self, observer: Arc<dyn RequestObserver>) -> Self {
+        self.observers.requests.push(observer);
+        self
     }
 
     /// Starts a server on the address that the configuration names.
@@ -76,10 +102,12 @@ impl<'a> NodeBuilder<'a> {
         let (node, folder) = self.assemble((served, auth), opened).await?;
         let end = ControlEnd::default();
         let drain = node.wind_down(self.config, end.clone(), None);
-        let control = folder.and_then(|folder| Control::bind(&folder, node.operator(kinds), None));
+        let (operator, api) = node.for_operators(self.config, kinds, (None, None), &end);
+        let control = folder.and_then(|folder| Control::bind(&folder, operator, None, api.clone()));
+        let doors = OperatorDoors { control, admin: None, api };
         let (router, stages) = (node.router.clone(), node.stages.clone());
         node.tasks.spawn(async move {
-            tokio::join!(serve::drain_mounted(&router, &stages, drain), watched(control, end));
+            tokio::join!(serve::drain_mounted(&router, &stages, drain), watched(doors, end));
         });
         node.tasks.close();
         Ok(node)
@@ -91,28 +119,30 @@ impl<'a> NodeBuilder<'a> {
     pub(crate) async fn start_on(self, socket: Socket) -> Result<Node, Failure> {
         let (served, auth) = self.served(Program::Tenure)?;
         // Only the command has one: tests and embedders may run several nodes in one process.
-        let memory = (self.config.store == "memory:").then(|| control::memory_socket(self.config)).flatten();
-        self.serve((served, auth), socket, memory).await
+        let runtime_socket = control::runtime_socket(self.config);
+        self.serve((served, auth), socket, runtime_socket).await
     }
 
     fn served(&self, program: Program) -> Result<(Served, Option<Auth>), Failure> {
         let auth = Auth::new(self.config)?;
-        let served = match &self.backend {
-            Some(backend) => Served::embedded(Arc::clone(backend), self.kinds.clone()),
+        let mut served = match &self.backend {
+            Some(backend) => Served::embedded(Arc::clone(backend), self.kinds.clone(), self.config)?,
             None => wire::served(self.config, auth.as_ref(), program)?,
         };
+        served.observers = self.observers.clone();
         Ok((served, auth))
     }
 
     fn keep(&self) -> Keep {
-        self.store.clone().map_or(Keep::Configured, Keep::Lent)
+        let lent = |store| Keep::Lent(store, self.members.clone());
+        self.store.clone().map_or(Keep::Configured, lent)
     }
 
     async fn serve(
         self,
         (served, auth): (Served, Option<Auth>),
         socket: Socket,
-        memory: Option<PathBuf>,
+        runtime_socket: Option<PathBuf>,
     ) -> Result<Node, Failure> {
         let config = self.config;
         let Socket { listener, after_us, predecessor } = socket;
@@ -124,6 +154,11 @@ impl<'a> NodeBuilder<'a> {
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
         let kinds = served.kinds.clone();
+        // Before the store is opened: what is wrong with the configuration is told before anything was touched.
+        let operator_keys = OperatorKeys::new(config, auth.as_ref().map(|auth| auth.authenticator.clone()))?;
+        let before = if predecessor.is_some() { AddressBefore::OfPredecessor } else { AddressBefore::Free };
+        let admin = AdminListener::bind(config, &operator_keys, before)?;
+        let admin_address = admin.as_ref().map(AdminListener::address);
         let keep = predecessor.map_or_else(|| self.keep(), Keep::After);
         let (opened, kept) = open_to_serve(config, keep).await?;
         let (running, folder) = self.assemble((served, auth), opened).await?;
@@ -136,19 +171,24 @@ impl<'a> NodeBuilder<'a> {
         let end = ControlEnd::default();
         let drain = running.wind_down(config, end.clone(), Some((hand_over.clone(), after_us)));
         let served = server.run(running.stages.clone(), drain);
-        let control = match (folder, memory) {
-            (Some(folder), _) => Control::bind(&folder, running.operator(kinds), Some(hand_over.clone())),
-            // No hand-over: another process could not read the sessions in this one's memory.
-            (None, Some(path)) => Control::bind_at(path, running.operator(kinds), None),
+        operator_keys.read_revocations(running.store().store.as_ref()).await;
+        let (operator, api) =
+            running.for_operators(config, kinds, (Some(&operator_keys), folder.as_deref()), &end);
+        let control = match (folder, runtime_socket) {
+            (Some(folder), _) => Control::bind(&folder, operator, Some(hand_over.clone()), api.clone()),
+            // No hand-over: another process could not read the sessions in this one's memory, and other nodes take
+            // those of a node that stops.
+            (None, Some(path)) => Control::bind_at(path, operator, None, api.clone()),
             (None, None) => None,
         };
+        let doors = OperatorDoors { control, admin, api };
         let passing = hand_over.clone();
         running.tasks.spawn(async move {
-            tokio::join!(served, watched(control, end));
+            tokio::join!(served, watched(doors, end));
             passing.end().await;
         });
         running.tasks.close();
-        Ok(Node { address, scheme, hand_over, running })
+        Ok(Node { address, scheme, admin: admin_address, hand_over, running })
     }
 
     /// Starts everything but the socket. Also returns the folder of the store, if it has one.
@@ -157,14 +197,40 @@ impl<'a> NodeBuilder<'a> {
         served: (Served, Option<Auth>),
         opened: OpenedStore,
     ) -> Result<(MountedNode, Option<PathBuf>), Failure> {
-        let Assembled { runtimes, front: router, folder } =
-            wire::assemble(self.config, served, opened).await?;
         let (stages, tasks) = (Stages::default(), TaskTracker::new());
+        // Bound first: what fails here must not leave runtimes behind.
+        let bound =
+            self.config.metrics.listen.map(|address| MetricsPage::bind(address, served.0.figures.clone()));
+        let page = match bound.transpose() {
+            Ok(page) => page,
+            Err(failure) => {
+                opened.close().await;
+                return Err(failure);
+            }
+        };
+        let Assembled { runtimes, front: router, folder } =
+            wire::assemble(self.config, served, opened, stages.stop.clone()).await?;
         if let Some(auth) = &runtimes.auth {
             tasks.spawn(auth.run(runtimes.sessions.loops(), stages.stop.clone()));
         }
-        tasks.spawn(runtimes.limits.run(runtimes.sessions.loops(), stages.stop.clone()));
-        Ok((MountedNode { runtimes, router, stages, tasks }, folder))
+        let loops = runtimes.sessions.loops();
+        if self.config.metrics.collect {
+            tasks.spawn(runtimes.figures.run(loops, stages.stop.clone()));
+        }
+        runtimes.traces.spawn(&tasks, loops);
+        if let Some(every) = self.config.metrics.report {
+            tasks.spawn(runtimes.figures.report(every, loops, stages.stop.clone()));
+        }
+        let metrics = page.as_ref().map(MetricsPage::address);
+        if let Some(page) = page {
+            tasks.spawn(page.run(stages.stop.clone()));
+        }
+        tasks.spawn(runtimes.limits.run(loops, stages.stop.clone()));
+        tasks.spawn(runtimes.limits.watch(loops, runtimes.budget.clone(), stages.stop.clone()));
+        if let Some(cluster) = &runtimes.cluster {
+            tasks.spawn(runtimes.limits.divide(loops, cluster.roster.clone(), stages.stop.clone()));
+        }
+        Ok((MountedNode { runtimes, router, stages, tasks, metrics }, folder))
     }
 }
 
@@ -185,8 +251,27 @@ impl MountedNode {
         })
     }
 
-    fn operator(&self, kinds: Vec<KindOfState>) -> Operator {
-        Operator::online(&self.runtimes, kinds).with_budget(self.runtimes.budget.clone())
+    /// What commands ask, and the API beside it.
+    fn for_operators(
+        &self,
+        config: &Config,
+        kinds: Vec<KindOfState>,
+        (keys, folder): (Option<&OperatorKeys>, Option<&Path>),
+        end: &ControlEnd,
+    ) -> (Operator, AdminApi) {
+        let operator = Operator::online(&self.runtimes, kinds)
+            .with_budget(self.runtimes.budget.clone())
+            .with_engine(Engine::of(config))
+            .with_authenticator(keys.and_then(OperatorKeys::own).cloned());
+        if let Some(cluster) = &self.runtimes.cluster {
+            cluster.answer(Arc::new(operator.clone()));
+            let (loops, stop) = (self.runtimes.sessions.loops(), self.stages.stop.clone());
+            if let Some(following) = operator.follow_revocations(loops, stop) {
+                self.tasks.spawn(following);
+            }
+        }
+        let api = AdminApi::new(config, operator.clone(), self.runtimes.clone(), folder, end.over.clone());
+        (operator, api)
     }
 }
 

@@ -7,8 +7,10 @@ use tenure_session::session::Sessions;
 use tenure_transport::stdio::Stdio;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::watched;
+use super::{OperatorDoors, watched};
+use crate::admin::AdminApi;
 use crate::config::Config;
 use crate::control::Control;
 use crate::failure::Failure;
@@ -17,12 +19,12 @@ use crate::shutdown::ControlEnd;
 use crate::wire::{self, Assembled, OpenedStore, Program, Runtimes, Served};
 
 /// A process with one client, over a pair of byte streams.
-#[derive(Debug)]
 pub struct StdioNode {
     runtimes: Runtimes,
     stdio: Stdio,
     // Kept until the end, so that operators can look at the process.
-    control: Option<Control>,
+    doors: OperatorDoors,
+    end: ControlEnd,
 }
 
 impl StdioNode {
@@ -45,15 +47,18 @@ impl StdioNode {
     /// # Errors
     /// When the store cannot be opened.
     pub async fn with_backend(config: &Config, backend: Arc<dyn Backend>) -> Result<Self, Failure> {
-        Self::serve(config, Served::embedded(backend, Vec::new())).await
+        Self::serve(config, Served::embedded(backend, Vec::new(), config)?).await
     }
 
     async fn serve(config: &Config, served: Served) -> Result<Self, Failure> {
         let kinds = served.kinds.clone();
         let Assembled { runtimes, front: stdio, folder } = wire::assemble_stdio(config, served).await?;
-        let operator = Operator::online(&runtimes, kinds);
-        let control = folder.and_then(|folder| Control::bind(&folder, operator, None));
-        Ok(Self { runtimes, stdio, control })
+        let (operator, end) = (Operator::online(&runtimes, kinds), ControlEnd::default());
+        let api = AdminApi::new(config, operator.clone(), runtimes.clone(), None, end.over.clone());
+        let control = folder.and_then(|folder| Control::bind(&folder, operator, None, api.clone()));
+        // No port: a client may start several such processes.
+        let doors = OperatorDoors { control, admin: None, api };
+        Ok(Self { runtimes, stdio, doors, end })
     }
 
     /// The store.
@@ -76,18 +81,30 @@ impl StdioNode {
         R: AsyncRead + Unpin + Send,
         W: AsyncWrite + Send + 'static,
     {
-        let end = ControlEnd::default();
+        let end = self.end;
         let served = async {
             self.stdio.run(input, output, stop).await;
             end.over.cancel();
         };
         let limits = &self.runtimes.limits;
         let tending = limits.run(self.runtimes.sessions.loops(), end.over.clone());
-        tokio::join!(served, watched(self.control, end.clone()), tending);
+        let (loops, sending) = (self.runtimes.sessions.loops(), TaskTracker::new());
+        self.runtimes.traces.spawn(&sending, loops);
+        let counting = self.runtimes.figures.run(self.runtimes.sessions.loops(), end.over.clone());
+        tokio::join!(served, watched(self.doors, end.clone()), tending, counting);
+        self.runtimes.traces.close();
+        sending.close();
+        sending.wait().await;
         limits.tend().await;
         self.runtimes.states.stop().await;
         if let Some(audit) = &self.runtimes.audit {
             audit.close().await;
         }
+    }
+}
+
+impl std::fmt::Debug for StdioNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StdioNode").field("runtimes", &self.runtimes).finish_non_exhaustive()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_session::port::members::Members;
 use tenure_session::port::store::Store;
 use tokio::time::Instant;
 
@@ -21,8 +22,8 @@ pub(super) enum Keep {
     Configured,
     /// The same store, once the process that has it open has closed it.
     After(Predecessor),
-    /// A store of the embedder.
-    Lent(Arc<dyn Store>),
+    /// A store of the embedder, and the nodes that share it.
+    Lent(Arc<dyn Store>, Option<Arc<dyn Members>>),
 }
 
 /// Opens the store. After a predecessor it also yields that process's connections, as they arrive. Call this after
@@ -33,7 +34,8 @@ pub(super) async fn open_to_serve(
 ) -> Result<(OpenedStore, Option<KeptConnections>), Failure> {
     match keep {
         Keep::After(predecessor) => open_after(predecessor, config).await,
-        Keep::Lent(store) => Ok((OpenedStore::lent(store), None)),
+        Keep::Lent(store, None) => Ok((OpenedStore::lent(store), None)),
+        Keep::Lent(store, Some(members)) => Ok((OpenedStore::lent(store).shared_by(members), None)),
         Keep::Configured => match wire::open_configured(config).await? {
             Access::Open(opened) => Ok((opened, None)),
             Access::InUse(failure) => Err(failure),

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use tenure_session::exchange::{CallStanding, ExchangeInfo, Exchanges, WaitsFor};
 use tenure_session::session::{CallInfo, SessionInfo, Sessions};
 
+use super::key::key_text;
+
 /// Rows of one answer, at most.
 const MOST: usize = 10_000;
 
@@ -16,12 +18,18 @@ pub(crate) struct CallList {
 }
 
 /// One call in a list. Times are milliseconds since 1970.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
 pub(crate) struct CallRow {
     /// Its name in logs; if it belongs to a session, the name of the session.
     pub(crate) label: String,
     /// Whether it belongs to a session.
     pub(crate) in_session: bool,
+    /// The key of that session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<String>,
+    /// The client's id for it, if it belongs to a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<serde_json::Value>,
     /// The principal that asked; left out for anonymous callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
@@ -34,12 +42,25 @@ pub(crate) struct CallRow {
     pub(crate) started: u64,
     pub(crate) state: CallState,
     pub(crate) waits_for: CallWait,
+    /// The last sign of progress, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) progress: Option<CallProgress>,
     /// Questions that its client has not answered.
     #[serde(default, skip_serializing_if = "is_none")]
     pub(crate) questions: usize,
     /// The client's attempts at it; left out for calls in a session, which have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempts: Option<u64>,
+    /// The node that is at work on it, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+}
+
+/// Progress of a call.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+pub(crate) struct CallProgress {
+    /// When it was told.
+    pub(crate) at: u64,
 }
 
 /// How the client of a call gets its result.
@@ -54,6 +75,18 @@ pub(crate) enum CallState {
     Task,
     /// The client listens for changes.
     Listening,
+}
+
+impl CallState {
+    /// The word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Parked => "parked",
+            Self::Task => "task",
+            Self::Listening => "listening",
+        }
+    }
 }
 
 /// What a call waits for.
@@ -76,8 +109,7 @@ fn is_none(count: &usize) -> bool {
 
 /// The running calls of a server.
 pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> CallList {
-    let without = exchanges.map(Exchanges::list).unwrap_or_default();
-    let mut rows: Vec<_> = without.iter().map(of_exchange).collect();
+    let mut rows = without_session(exchanges);
     for session in sessions.list() {
         rows.extend(session.calls.iter().map(|call| of_session(&session, call)));
     }
@@ -85,6 +117,12 @@ pub(super) fn calls(sessions: &Sessions, exchanges: Option<&Exchanges>) -> CallL
     let found = rows.len();
     rows.truncate(MOST);
     CallList { rows, found }
+}
+
+/// Those that belong to no session.
+pub(super) fn without_session(exchanges: Option<&Exchanges>) -> Vec<CallRow> {
+    let without = exchanges.map(Exchanges::list).unwrap_or_default();
+    without.iter().map(of_exchange).collect()
 }
 
 fn of_exchange(exchange: &ExchangeInfo) -> CallRow {
@@ -98,6 +136,8 @@ fn of_exchange(exchange: &ExchangeInfo) -> CallRow {
     CallRow {
         label: exchange.label.clone(),
         in_session: false,
+        session: None,
+        id: None,
         owner: exchange.principal.name().map(str::to_owned),
         backend: exchange.route.name().map(str::to_owned),
         method: exchange.method.as_str().to_owned(),
@@ -110,8 +150,10 @@ fn of_exchange(exchange: &ExchangeInfo) -> CallRow {
             CallStanding::Listening => CallState::Listening,
         },
         waits_for,
+        progress: None,
         questions,
         attempts: Some(exchange.attempts),
+        node: None,
     }
 }
 
@@ -119,6 +161,8 @@ fn of_session(session: &SessionInfo, call: &CallInfo) -> CallRow {
     CallRow {
         label: session.key.label(),
         in_session: true,
+        session: Some(key_text(&session.key)),
+        id: serde_json::from_slice(call.id.raw()).ok(),
         owner: session.owner.name().map(str::to_owned),
         backend: session.route.name().map(str::to_owned),
         method: call.method.as_str().to_owned(),
@@ -126,7 +170,9 @@ fn of_session(session: &SessionInfo, call: &CallInfo) -> CallRow {
         started: call.started.0,
         state: CallState::Running,
         waits_for: if call.asking > 0 { CallWait::Client } else { CallWait::Server },
+        progress: call.progressed.map(|at| CallProgress { at: at.0 }),
         questions: call.asking,
         attempts: None,
+        node: None,
     }
 }

@@ -13,31 +13,35 @@ use tenure_layers::limited::{CallLimits, PrincipalLimits};
 use tenure_protocol::{Error, Reason};
 use tenure_session::budget::Budget;
 use tenure_session::exchange::Exchanges;
+use tenure_session::id::Position;
 use tenure_session::port::clock::{Clock, SystemClock, Time};
-use tenure_session::port::store::{RecordKey, Space, Store, StoreError};
+use tenure_session::port::members::Member;
+use tenure_session::port::store::{ReadLimit, RecordKey, Space, Store, StoreError, StreamEvents};
 use tenure_session::record::{EndCause, StoredSession};
 use tenure_session::session::{self, Changes, Existing, NotAdopted, SavedSession, Sessions};
 use tenure_session::settings::Settings;
 use tenure_session::supervise::{LoopInfo, LoopState};
-use tenure_session::{Limits, Principal, SessionKey, task};
+use tenure_session::{Limits, Principal, SessionKey, StreamId, task};
 use tokio::sync::Semaphore;
 
-use super::calls::{self, CallList};
+use super::calls::{self, CallList, CallRow};
 use super::data::DataOperator;
 use super::details;
-use super::key::{Prefix, key_text};
+use super::key::key_text;
+use super::nodes::{Known, MissingNode, Others};
+use super::principals::ListedTask;
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
-use super::view::{Detail, LoopView, Page, SessionRow};
+use super::view::{Detail, ListedSession, LoopView, Page, SessionRow};
 use crate::audit::Audit;
 use crate::failure::Failure;
-use crate::wire::{self, BackedUp, ByteProgress, OpenedStore, Runtimes};
+use crate::wire::{self, BackedUp, ByteProgress, Engine, OpenedStore, Runtimes};
 
 /// Rows in one page, at most.
 pub(super) const PAGE: usize = 500;
 
 /// The name of callers without credentials, for operators.
-const ANONYMOUS: &str = "anonymous";
+pub(super) const ANONYMOUS: &str = "anonymous";
 
 /// The operations of operators on one store.
 #[derive(Clone, Debug)]
@@ -49,12 +53,18 @@ pub(crate) struct Operator {
     exchanges: Option<Exchanges>,
     /// What clients make the process hold, inside a server.
     budget: Option<Budget>,
-    /// Who verifies credentials, inside a server that asks for some.
-    authenticator: Option<Authenticator>,
+    /// Who verifies credentials, inside a server that asks for some: of clients, and of operators.
+    authenticators: Vec<Authenticator>,
     /// How much clients may do, inside a server.
     call_limits: Option<CallLimits>,
     /// Who did what, inside a server that records it.
     audit: Option<Arc<Audit>>,
+    /// The other nodes, inside a node of a cluster.
+    others: Option<Others>,
+    /// The revocations that this process knows of.
+    known: Known,
+    /// The engine that the sessions are kept on, if they are.
+    engine: Option<Engine>,
     limits: Arc<Limits>,
     data: DataOperator,
     /// One import at a time: two imports of the same session would interfere.
@@ -84,9 +94,12 @@ impl Operator {
             sessions: None,
             exchanges: None,
             budget: None,
-            authenticator: None,
+            authenticators: Vec::new(),
             call_limits: None,
             audit: None,
+            others: None,
+            known: Known::default(),
+            engine: None,
             limits: Arc::new(limits),
             data,
             importing: one(),
@@ -96,19 +109,30 @@ impl Operator {
 
     /// For a running server.
     pub(crate) fn online(server: &Runtimes, kinds: Vec<KindOfState>) -> Self {
-        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, audit, .. } =
+        let Runtimes { sessions, exchanges, states, store, auth, limits: limiting, audit, cluster, .. } =
             server.clone();
         let limits = sessions.limits().clone();
         let (sessions, exchanges, call_limits) = (Some(sessions), Some(exchanges), Some(limiting.calls));
-        let authenticator = auth.map(|auth| auth.authenticator);
+        let authenticators = auth.map(|auth| auth.authenticator).into_iter().collect();
         Self {
             sessions,
             exchanges,
-            authenticator,
+            authenticators,
             call_limits,
             audit,
+            others: cluster.map(|cluster| Others::new(cluster.roster, cluster.relay)),
             ..Self::offline(store, limits, DataOperator::online(states, kinds))
         }
+    }
+
+    /// The same for one operation, which notes the nodes that do not answer.
+    pub(crate) fn for_one(&self) -> Self {
+        Self { others: self.others.as_ref().map(Others::for_one), ..self.clone() }
+    }
+
+    /// The nodes that did not answer in this operation.
+    pub(crate) fn missing_nodes(&self) -> Vec<MissingNode> {
+        self.others.as_ref().map(Others::missing).unwrap_or_default()
     }
 
     /// Records what operators do.
@@ -120,6 +144,23 @@ impl Operator {
     pub(crate) fn with_budget(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
+    }
+
+    /// Adds another one that hears of revoked principals.
+    pub(crate) fn with_authenticator(mut self, authenticator: Option<Authenticator>) -> Self {
+        self.authenticators.extend(authenticator);
+        self
+    }
+
+    /// Says which engine the sessions are kept on.
+    pub(crate) fn with_engine(mut self, engine: Option<Engine>) -> Self {
+        self.engine = engine;
+        self
+    }
+
+    /// The engine that the sessions are kept on, if they are.
+    pub(crate) fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
     }
 
     /// What clients make the server hold; empty without a server.
@@ -145,6 +186,11 @@ impl Operator {
         }
     }
 
+    /// The running requests that belong to no session; empty without a server. Costs nothing for those that do.
+    pub(crate) fn calls_without_session(&self) -> Vec<CallRow> {
+        calls::without_session(self.exchanges.as_ref())
+    }
+
     /// The background loops of the server; empty without a server.
     pub(crate) fn loops(&self) -> Vec<LoopView> {
         let (now, loops) = (now(), self.sessions.as_ref().map(|sessions| sessions.loops().list()));
@@ -162,8 +208,8 @@ impl Operator {
         &self.data
     }
 
-    /// Sessions in the order of their keys, after one of them.
-    pub(crate) async fn page(
+    /// Sessions in the order of their keys, after one of them, as far as this process knows them.
+    pub(super) async fn page_here(
         &self,
         after: Option<SessionKey>,
         limit: usize,
@@ -171,22 +217,17 @@ impl Operator {
         let limit = limit.clamp(1, PAGE);
         let records = self.store.store.list(Space::Session, after, limit).await.map_err(cannot_read)?;
         let next = records.last().filter(|_| records.len() == limit).map(|(key, _)| key_text(key));
-        let now = now();
-        let row = |(key, record)| details::row(&key, &record, self.info(&key).as_ref(), now);
+        let (now, own) = (now(), self.own_node());
+        let row = |(key, record)| {
+            let live = self.info(&key);
+            let row = details::row(&key, &record, live.as_ref(), now);
+            SessionRow { node: live.and_then(|_| own.clone()), ..row }
+        };
         Ok(Page { rows: records.into_iter().map(row).collect(), next })
     }
 
-    /// Sessions whose keys begin with these digits.
-    pub(crate) async fn matching(&self, prefix: &Prefix, limit: usize) -> Result<Page<SessionRow>, Failure> {
-        let mut page = self.page(prefix.before(), limit).await?;
-        let found = page.rows.len();
-        page.rows.retain(|row| row.key.starts_with(prefix.digits()));
-        page.next = page.next.filter(|_| page.rows.len() == found);
-        Ok(page)
-    }
-
-    /// Everything about one session.
-    pub(crate) async fn show(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
+    /// Everything about one session, as far as this process knows it.
+    pub(super) async fn show_here(&self, key: SessionKey) -> Result<Option<Detail>, Failure> {
         let store = &self.store.store;
         let Some(record) = store.get(RecordKey::session(key)).await.map_err(cannot_read)? else {
             return Ok(None);
@@ -198,11 +239,13 @@ impl Operator {
             self.fallen(),
         ];
         let trouble = trouble.into_iter().flatten().collect();
-        Ok(Some(details::detail(&key, &record, live.as_ref(), &survey, trouble, now())))
+        let mut detail = details::detail(&key, &record, live.as_ref(), &survey, trouble, now());
+        detail.row.node = live.and_then(|_| self.own_node());
+        Ok(Some(detail))
     }
 
-    /// Ends a session.
-    pub(crate) async fn revoke(&self, key: SessionKey) -> Result<Revoked, Failure> {
+    /// Ends a session that is here or dormant.
+    pub(super) async fn revoke_here(&self, key: SessionKey) -> Result<Revoked, Failure> {
         let failed = |error: &dyn std::error::Error| {
             Failure::new(format!("cannot revoke {}", key.label())).caused_by(error)
         };
@@ -225,8 +268,8 @@ impl Operator {
         }
     }
 
-    /// Changes the settings of a session and returns all of them; `None` if the session does not exist or has ended.
-    pub(crate) async fn annotate(
+    /// Changes the settings of a session that is here or dormant.
+    pub(super) async fn annotate_here(
         &self,
         key: SessionKey,
         changes: &Changes,
@@ -273,6 +316,7 @@ impl Operator {
             Ok(session) => session,
             Err(error) => return Err(failed.caused_by(error)),
         };
+        self.check_alone().await?;
         let _alone = self.importing.acquire().await;
         let adopted = match &self.sessions {
             Some(sessions) => sessions.adopt(session, existing).await,
@@ -306,12 +350,43 @@ impl Operator {
         wire::backup(&self.store, to, progress).await
     }
 
+    pub(super) fn others(&self) -> Option<&Others> {
+        self.others.as_ref()
+    }
+
+    pub(super) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// How many sessions are in memory; none without a server.
+    pub(super) fn awake_count(&self) -> usize {
+        self.sessions.as_ref().map_or(0, Sessions::awake)
+    }
+
+    /// This node's name, in a cluster.
+    fn own_node(&self) -> Option<String> {
+        self.others.as_ref().map(|others| format!("{:?}", others.roster().node()))
+    }
+
+    /// Whether this is in a server.
+    pub(super) fn is_online(&self) -> bool {
+        self.sessions.is_some()
+    }
+
+    /// The records of the nodes that share the store.
+    pub(super) async fn member_records(&self) -> Result<Vec<Member>, StoreError> {
+        match &self.store.members {
+            Some(members) => members.members().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
     pub(super) fn store(&self) -> &dyn Store {
         self.store.store.as_ref()
     }
 
-    pub(super) fn authenticator(&self) -> Option<&Authenticator> {
-        self.authenticator.as_ref()
+    pub(super) fn authenticators(&self) -> &[Authenticator] {
+        &self.authenticators
     }
 
     /// The sessions of a principal in memory; none without a server.
@@ -332,8 +407,44 @@ impl Operator {
         }
     }
 
+    /// The sessions in memory; none without a server.
+    pub(super) fn awake(&self) -> Vec<session::SessionInfo> {
+        self.sessions.as_ref().map(Sessions::list).unwrap_or_default()
+    }
+
+    /// How many sessions there are, awake and dormant, as far as a server has counted them.
+    pub(super) fn session_count(&self) -> Option<usize> {
+        self.sessions.as_ref().map(|sessions| sessions.tallies().sessions)
+    }
+
+    /// A session in memory with what looks wrong with it.
+    pub(crate) fn listed(&self, key: &SessionKey) -> Option<ListedSession> {
+        let live = self.info(key)?;
+        Some(details::listed(details::live_row(&live), Some(&live), now()))
+    }
+
+    /// Kept events of one stream of a session, after a position.
+    pub(crate) async fn events(
+        &self,
+        key: SessionKey,
+        stream: StreamId,
+        after: Position,
+        limit: ReadLimit,
+    ) -> Result<StreamEvents, Failure> {
+        self.store.store.read(key, stream, after, limit).await.map_err(cannot_read)
+    }
+
+    /// All tasks, the newest first, as many as asked for.
+    pub(crate) async fn tasks(&self, limit: usize) -> Result<Vec<ListedTask>, Failure> {
+        let mut tasks = Vec::new();
+        task::each(self.store(), now(), |task| tasks.push(task)).await.map_err(cannot_read)?;
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.created));
+        tasks.truncate(limit);
+        Ok(tasks.into_iter().map(ListedTask::of).collect())
+    }
+
     /// What is wrong with the server's background loops, in words.
-    fn fallen(&self) -> Option<String> {
+    pub(crate) fn fallen(&self) -> Option<String> {
         match self.sessions.as_ref()?.loops().state() {
             LoopState::Well => None,
             LoopState::Restarted(words) | LoopState::Down(words) => {

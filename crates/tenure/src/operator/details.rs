@@ -10,13 +10,15 @@ use tenure_protocol::{Method, Request, RequestId, params};
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Record, Survey};
 use tenure_session::record::{EndCause, SessionRecord, StoredSession};
-use tenure_session::session::{CallInfo, SessionInfo, noted_requests};
+use tenure_session::session::{CallInfo, ReaderInfo, SessionInfo, noted_requests};
 use tenure_session::settings::{IdleTtl, Settings};
 use tenure_session::{SessionKey, StreamId};
 
 use super::key::key_text;
 use super::problems::problems;
-use super::view::{CallView, Detail, EventTotals, Party, SessionRow, ShownState, StreamView};
+use super::view::{
+    CallView, Detail, EventTotals, ListedSession, Party, ReaderView, SessionRow, ShownState, StreamView,
+};
 
 /// A row from a record, and from the session in memory if it is there.
 pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>, now: Time) -> SessionRow {
@@ -43,6 +45,38 @@ pub(super) fn row(key: &SessionKey, record: &Record, live: Option<&SessionInfo>,
         from_memory(&mut row, live);
     }
     row
+}
+
+/// A row of a session in memory, without a look at its record.
+pub(super) fn live_row(live: &SessionInfo) -> SessionRow {
+    let mut row = SessionRow { key: key_text(&live.key), label: live.key.label(), ..SessionRow::default() };
+    row.client = live.client.as_deref().map(str::to_owned);
+    from_memory(&mut row, live);
+    row
+}
+
+/// A row with what looks wrong, as far as that is known without a look at its streams.
+pub(super) fn listed(row: SessionRow, live: Option<&SessionInfo>, now: Time) -> ListedSession {
+    let mut detail = empty_detail(row);
+    if let Some(live) = live {
+        add_live(&mut detail, live);
+    }
+    let problems = problems(&detail, None, Vec::new(), now);
+    let waiting_for_client = detail.in_flight.iter().map(|call| call.asking).sum();
+    let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+    ListedSession {
+        row: detail.row,
+        waiting_for_client,
+        problems,
+        last_tool: live.and_then(|live| text(&live.last_tool)),
+        remote: live.and_then(|live| live.remote).map(|remote| remote.to_string()),
+        transport: live.and_then(|live| text(&live.transport)),
+    }
+}
+
+/// Puts what another node has in its memory over a row from the record.
+pub(super) fn put_live(row: &mut SessionRow, live: SessionRow) {
+    *row = SessionRow { client: row.client.take(), deadline: row.deadline, ..live };
 }
 
 fn from_record(row: &mut SessionRow, session: &SessionRecord) {
@@ -81,17 +115,6 @@ pub(super) fn detail(
 ) -> Detail {
     let kept = StoredSession::decode(&record.value);
     let mut detail = Detail {
-        row: row(key, record, live, now),
-        problems: Vec::new(),
-        client: None,
-        server: None,
-        configured: None,
-        log_level: None,
-        subscriptions: Vec::new(),
-        settings: Settings::default(),
-        requests: None,
-        errors: None,
-        in_flight: Vec::new(),
         streams: survey.streams.iter().map(stream).collect(),
         kept: EventTotals {
             events: survey.kept.events,
@@ -100,6 +123,7 @@ pub(super) fn detail(
         },
         version: record.version.0,
         record: serde_json::from_slice(&record.value).unwrap_or(Value::Null),
+        ..empty_detail(row(key, record, live, now))
     };
     if let Ok(StoredSession::Session(session)) = &kept {
         detail.client = party(&session.initialize, "clientInfo");
@@ -118,16 +142,47 @@ pub(super) fn detail(
         }
     }
     if let Some(live) = live {
-        detail.log_level = live.log_level.map(|level| level.as_str().to_owned());
-        detail.subscriptions.clone_from(&live.subscriptions);
-        detail.settings.clone_from(&live.settings);
-        (detail.requests, detail.errors) = (Some(live.requests), Some(live.errors));
-        detail.in_flight = live.calls.iter().map(call).collect();
-        // The oldest first: it is the most likely to be stuck.
-        detail.in_flight.sort_by_key(|call| call.started);
+        add_live(&mut detail, live);
     }
     detail.problems = problems(&detail, kept.err().map(|error| error.to_string()), trouble, now);
     detail
+}
+
+fn empty_detail(row: SessionRow) -> Detail {
+    Detail {
+        row,
+        problems: Vec::new(),
+        client: None,
+        server: None,
+        configured: None,
+        log_level: None,
+        subscriptions: Vec::new(),
+        settings: Settings::default(),
+        requests: None,
+        errors: None,
+        in_flight: Vec::new(),
+        streams: Vec::new(),
+        reader_rows: Vec::new(),
+        kept: EventTotals::default(),
+        version: 0,
+        record: Value::Null,
+    }
+}
+
+fn add_live(detail: &mut Detail, live: &SessionInfo) {
+    detail.log_level = live.log_level.map(|level| level.as_str().to_owned());
+    detail.subscriptions.clone_from(&live.subscriptions);
+    detail.settings.clone_from(&live.settings);
+    (detail.requests, detail.errors) = (Some(live.requests), Some(live.errors));
+    detail.in_flight = live.calls.iter().map(call).collect();
+    detail.reader_rows = live.attached.iter().map(reader).collect();
+    detail.reader_rows.sort_by_key(|reader| reader.stream);
+    // The oldest first: it is the most likely to be stuck.
+    detail.in_flight.sort_by_key(|call| call.started);
+}
+
+fn reader(reader: &ReaderInfo) -> ReaderView {
+    ReaderView { stream: reader.stream.number(), position: reader.position.0, lag: reader.waiting }
 }
 
 fn stream(known: &tenure_session::port::store::Surveyed) -> StreamView {

@@ -7,7 +7,7 @@
 //! Read in this order: `commands` (the operations), `view` (the types of the answers), `details` (how they are
 //! filled), `problems` (what looks wrong), `saved` (sessions in a file), `key` (how people name a session), `data` (the same for
 //! data sessions), `calls` (running requests), `usage` (what clients make the server hold),
-//! `principals` (who has what, and taking it back).
+//! `principals` (who has what, and taking it back), `search` (which sessions are meant), `nodes` (the same over all nodes of a cluster).
 
 mod commands;
 mod view;
@@ -19,6 +19,8 @@ mod data;
 mod calls;
 mod usage;
 mod principals;
+mod search;
+mod nodes;
 
 pub(crate) use calls::{CallList, CallRow, CallState, CallWait};
 pub(crate) use commands::{Operator, Revoked, now};
@@ -27,8 +29,10 @@ pub(crate) use data::{
     parse_secret,
 };
 pub(crate) use key::{Prefix, key_text, parse_key};
+pub(crate) use nodes::{MissingNode, NodeRow, NodeState};
 pub(crate) use principals::{DataFate, PrincipalDetail, PrincipalRow, RevokedPrincipal};
 pub(crate) use problems::LONG;
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};
+pub(crate) use search::SessionFilter;
 pub(crate) use usage::{PeerRow, UsageRow};
 pub(crate) use view::{CallView, Detail, LoopView, Page, Party, SessionRow, ShownState, StreamView};

@@ -4,25 +4,28 @@
 //! store, and inside a server the runtimes and the authenticator. Out: rows, and the end of what a principal has.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_auth::UnixSeconds;
+use tenure_session::Principal;
 use tenure_session::port::clock::Time;
-use tenure_session::port::store::{Space, StoreError};
+use tenure_session::port::store::StoreError;
 use tenure_session::revocation::{self, Revocation};
 use tenure_session::task::{self, TaskInfo};
-use tenure_session::{Principal, SessionKey};
+use tokio::time::Instant;
 
 use super::calls::CallRow;
 use super::commands::{Operator, PAGE, Revoked, cannot_read, now};
 use super::data::{DataRow, DataState};
-use super::details;
 use super::key::parse_key;
 use super::view::{SessionRow, ShownState};
 use crate::failure::Failure;
 
 /// Rows of each kind that one answer shows of a principal, at most.
 const MOST: usize = 1000;
+
+/// How long the ends of what a revoked principal has at other nodes are tried, all together.
+const REVOKE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a principal has, in numbers. Times are milliseconds since 1970.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
@@ -81,6 +84,36 @@ pub(crate) struct TaskRow {
     pub(crate) created: u64,
 }
 
+/// A task with whose it is.
+#[derive(Serialize, Clone, Debug)]
+pub(crate) struct ListedTask {
+    #[serde(flatten)]
+    row: TaskRow,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
+    /// When it last changed, as far as the store knows.
+    updated: u64,
+}
+
+impl ListedTask {
+    pub(super) fn of(task: TaskInfo) -> Self {
+        let (owner, Time(updated)) = (task.owner.clone(), task.updated);
+        Self { row: TaskRow::of(task), owner, updated }
+    }
+}
+
+impl TaskRow {
+    fn of(task: TaskInfo) -> Self {
+        Self {
+            label: task.label,
+            backend: task.route,
+            tool: task.tool,
+            status: task.status.to_owned(),
+            created: task.created.0,
+        }
+    }
+}
+
 /// Whether data sessions end with what else a principal has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DataFate {
@@ -114,7 +147,7 @@ impl Operator {
         self.each_data_session(|row| count_data(of(&mut rows, row.owner.as_ref()), row)).await?;
         let each_task = |task: TaskInfo| count_task(of(&mut rows, task.owner.as_ref()), &task);
         task::each(self.store(), now(), each_task).await.map_err(cannot_read)?;
-        for call in self.calls().rows {
+        for call in self.calls_everywhere().await.rows {
             of(&mut rows, call.owner.as_ref()).calls += 1;
         }
         // Ended sessions and data sessions alone make no row.
@@ -153,17 +186,12 @@ impl Operator {
         let each_task = |task: TaskInfo| {
             if task.owner.as_deref() == Some(name) {
                 count_task(&mut detail.row, &task);
-                push(&mut detail.tasks, || TaskRow {
-                    label: task.label,
-                    backend: task.route,
-                    tool: task.tool,
-                    status: task.status.to_owned(),
-                    created: task.created.0,
-                });
+                push(&mut detail.tasks, || TaskRow::of(task));
             }
         };
         task::each(self.store(), now(), each_task).await.map_err(cannot_read)?;
-        for call in self.calls().rows.into_iter().filter(|call| call.owner.as_deref() == Some(name)) {
+        let calls = self.calls_everywhere().await.rows;
+        for call in calls.into_iter().filter(|call| call.owner.as_deref() == Some(name)) {
             detail.row.calls += 1;
             push(&mut detail.calls, || call);
         }
@@ -182,22 +210,17 @@ impl Operator {
         name: &str,
         data: DataFate,
     ) -> Result<RevokedPrincipal, Failure> {
+        self.check_alone().await?;
         let failed = || Failure::new(format!("cannot revoke {name}"));
         let hint = "its credentials are refused from now on; repeat the command to end what it has";
         let (owner, at) = (Principal::named(name), now());
         let Revocation { not_before, .. } =
             revocation::revoke(self.store(), name, at).await.map_err(|error| failed().caused_by(error))?;
-        if let Some(authenticator) = self.authenticator() {
-            // Streams, sockets and listens of the principal hear of it, and end.
-            authenticator.revoke(name, UnixSeconds(not_before / 1000));
-        }
         let mut ended = RevokedPrincipal { not_before, ..RevokedPrincipal::default() };
         let incomplete = |failure: Failure| failed().caused_by(failure).hint(hint);
         // Those in memory first: they are in use.
-        for key in self.awake_sessions_of(&owner) {
-            ended.sessions += usize::from(self.revoke(key).await.map_err(incomplete)? == Revoked::Now);
-        }
-        ended.calls = self.end_calls_of(&owner);
+        (ended.sessions, ended.calls) =
+            self.end_principal_everywhere(name, not_before).await.map_err(incomplete)?;
         let mut dormant = Vec::new();
         self.each_session(|row| {
             if row.owner.as_deref() == Some(name) && is_alive(row) {
@@ -206,8 +229,10 @@ impl Operator {
         })
         .await
         .map_err(incomplete)?;
+        let until = Instant::now() + REVOKE_PATIENCE;
         for key in dormant {
-            ended.sessions += usize::from(self.revoke(key).await.map_err(incomplete)? == Revoked::Now);
+            let revoked = self.revoke_until(key, until).await.map_err(incomplete)?;
+            ended.sessions += usize::from(revoked == Revoked::Now);
         }
         ended.tasks = self.cancel_tasks_of(&owner).await.map_err(|error| incomplete(cannot_read(error)))?;
         if data == DataFate::Ended {
@@ -239,11 +264,10 @@ impl Operator {
 
     /// Lets a principal in again with what it had. Returns whether it was revoked.
     pub(crate) async fn reinstate_principal(&self, name: &str) -> Result<bool, Failure> {
+        self.check_alone().await?;
         let failed = |error: StoreError| Failure::new(format!("cannot reinstate {name}")).caused_by(error);
         let was_revoked = revocation::reinstate(self.store(), name).await.map_err(failed)?;
-        if let Some(authenticator) = self.authenticator() {
-            authenticator.reinstate(name);
-        }
+        self.reinstate_everywhere(name).await;
         if was_revoked {
             tracing::info!(principal = name, "an operator reinstated a principal");
         }
@@ -251,13 +275,13 @@ impl Operator {
     }
 
     async fn each_session(&self, mut look: impl FnMut(&SessionRow)) -> Result<(), Failure> {
-        let (now, mut after) = (now(), None::<SessionKey>);
+        let mut after = None;
         loop {
-            let page = self.store().list(Space::Session, after, PAGE).await.map_err(cannot_read)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            after = Some(*last);
-            for (key, record) in &page {
-                look(&details::row(key, record, self.info(key).as_ref(), now));
+            let page = self.page(after, PAGE).await?;
+            page.rows.iter().for_each(&mut look);
+            after = page.next.as_deref().and_then(parse_key);
+            if after.is_none() {
+                return Ok(());
             }
         }
     }

@@ -19,6 +19,9 @@ pub(crate) struct UsageRow {
     pub(crate) total: u64,
     /// The peers that hold most of it, the largest first.
     pub(crate) peers: Vec<PeerRow>,
+    /// The node that holds it, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
 }
 
 /// How much one peer holds.
@@ -41,6 +44,7 @@ pub(super) fn usage(budget: &Budget) -> Vec<UsageRow> {
             .take(MOST)
             .map(|(peer, used)| PeerRow { peer: peer.to_string(), used: *used as u64 })
             .collect(),
+        node: None,
     };
     budget.usage().into_iter().map(row).collect()
 }

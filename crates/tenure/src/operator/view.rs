@@ -77,6 +77,42 @@ pub(crate) struct SessionRow {
     /// Events kept for resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) events: Option<usize>,
+    /// The node that has it in memory, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+}
+
+/// One session in a list for the page, with what it waits for and what looks wrong with it.
+#[derive(Serialize, Clone, Debug)]
+pub(crate) struct ListedSession {
+    #[serde(flatten)]
+    pub(crate) row: SessionRow,
+    /// Questions that its client has not answered.
+    pub(crate) waiting_for_client: usize,
+    pub(crate) problems: Vec<String>,
+    /// The tool that was called last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_tool: Option<String>,
+    /// Where the last request came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remote: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) transport: Option<String>,
+}
+
+/// Some rows of a search, in the order of their keys.
+#[derive(Serialize, Debug)]
+pub(crate) struct Found<Row> {
+    pub(crate) rows: Vec<Row>,
+    /// The search goes on after this key; left out if it has seen everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<String>,
+    /// How many were looked at, if the search was cut before it had found as many as it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) looked_at: Option<usize>,
+    /// How many there are then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) of: Option<usize>,
 }
 
 /// Everything that is known of one session.
@@ -115,6 +151,9 @@ pub(crate) struct Detail {
     /// Streams that the store knows.
     #[serde(default)]
     pub(crate) streams: Vec<StreamView>,
+    /// Connections that read one of them; only while it is awake.
+    #[serde(default)]
+    pub(crate) reader_rows: Vec<ReaderView>,
     pub(crate) kept: EventTotals,
     /// The version of the record.
     pub(crate) version: u64,
@@ -181,6 +220,16 @@ pub(crate) struct StreamView {
     /// The requests that it was opened for, while it is open.
     #[serde(default)]
     pub(crate) requests: Vec<CallView>,
+}
+
+/// A connection that reads a stream.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub(crate) struct ReaderView {
+    pub(crate) stream: u32,
+    /// The last event that was delivered on it.
+    pub(crate) position: u64,
+    /// Events in memory that wait to be read.
+    pub(crate) lag: usize,
 }
 
 /// How many of a session's events are kept.

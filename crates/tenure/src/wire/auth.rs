@@ -78,8 +78,7 @@ impl Auth {
                 format!("{scheme}://{}", config.listen)
             })
         });
-        let several = config.backends.iter().map(|behind| (behind.prefix.clone(), behind.name.clone()));
-        let prefixes = (!config.backends.is_empty()).then(|| Arc::new(ToolPrefixes::new(several)));
+        let prefixes = super::audit::prefixes(config).map(Arc::new);
         let (rules, stream_grace) = (Arc::new(rules(config)?), auth.stream_grace);
         Ok(Some(Self { authenticator, subjects, rules, public_url, stream_grace, prefixes }))
     }

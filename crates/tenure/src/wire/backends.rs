@@ -3,11 +3,13 @@
 //! In: the configuration. Out: one [`Backend`] with the layers around it that translate between eras, and the names
 //! of its endpoints. Starts the warden if there is a command to run.
 
-use std::cell::OnceCell as Once;
+use std::cell::{OnceCell as Once, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_backend::child::{ChildBackend, ChildCommand, ChildLimits, Inherit, NotFound, Warden};
+use tenure_backend::child::{
+    ChildBackend, ChildCommand, ChildLimits, ChildRestarter, Inherit, NotFound, Warden,
+};
 use tenure_backend::remote::{self, RemoteBackend};
 use tenure_layers::bridge::{EitherEra, ExchangesOnSessions, Halves, PoolLimits};
 use tenure_layers::data::KindOfState;
@@ -22,13 +24,18 @@ use tenure_session::backend::probe::Probe;
 use tenure_session::backend::{Backend, Responder};
 use tenure_session::fingerprint::Fingerprints;
 use tenure_session::port::clock::SystemClock;
+use tenure_session::port::observer::SessionObserver;
 use tenure_session::supervise::Loops;
+use tenure_transport::observe::RequestObserver;
 
 use super::auth::Auth;
+use super::traces::Traces;
 use super::upstream_credentials;
 use crate::config::{Behind, ChildConfig, Config, Inherited, Speaks, UpstreamConfig};
 use crate::failure::Failure;
+use crate::figures::{Figures, ServerKind};
 use crate::servers;
+use crate::url_text::public_part;
 
 /// The server behind the gateway, with the kinds of state that its data sessions hold.
 pub(crate) struct Served {
@@ -42,19 +49,75 @@ pub(crate) struct Served {
     pub(super) loops: Loops,
     /// The limits of calls, if they stand in front of each of several servers already.
     pub(super) limits: Option<CallLimits>,
+    /// What is counted of them, and of all else.
+    pub(crate) figures: Figures,
+    pub(crate) traces: Traces,
+    /// Who else hears of what happens.
+    pub(crate) observers: EmbeddedObservers,
+    /// Restart those that are programs.
+    pub(crate) restarters: Vec<NamedRestarter>,
+}
+
+/// Restarts the children of a server, which has a name if there are several.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedRestarter {
+    pub(crate) name: Option<String>,
+    restarter: ChildRestarter,
+}
+
+impl NamedRestarter {
+    /// Ends its children; their sessions get others.
+    pub(crate) fn restart(&self) {
+        self.restarter.restart();
+    }
+}
+
+/// The observers of an embedder.
+#[derive(Clone, Default)]
+pub(crate) struct EmbeddedObservers {
+    pub(crate) sessions: Vec<Arc<dyn SessionObserver>>,
+    pub(crate) requests: Vec<Arc<dyn RequestObserver>>,
+}
+
+impl std::fmt::Debug for EmbeddedObservers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EmbeddedObservers")
+    }
 }
 
 impl Served {
     /// A server of the embedder, whose tools work on these kinds of state.
-    pub(crate) fn embedded(backend: Arc<dyn Backend>, kinds: Vec<KindOfState>) -> Self {
-        let (routes, fingerprints) = (Vec::new(), servers::embedded());
-        Self { backend, kinds, routes, fingerprints, loops: Loops::default(), limits: None }
+    pub(crate) fn embedded(
+        backend: Arc<dyn Backend>,
+        kinds: Vec<KindOfState>,
+        config: &Config,
+    ) -> Result<Self, Failure> {
+        let sight = Sight::new(config)?;
+        let backend =
+            sight.in_front_of_server(config, backend, None, (ServerKind::Native, "in this process"));
+        Ok(Self { kinds, ..Self::of(backend, servers::embedded(), Loops::default(), sight) })
     }
 
     /// The one server that the configuration names.
-    fn one(backend: Arc<dyn Backend>, config: &Config, loops: Loops) -> Self {
-        let fingerprints = servers::fingerprints(config);
-        Self { backend, kinds: Vec::new(), routes: Vec::new(), fingerprints, loops, limits: None }
+    fn one(backend: Arc<dyn Backend>, config: &Config, loops: Loops, sight: Sight) -> Self {
+        Self::of(backend, servers::fingerprints(config), loops, sight)
+    }
+
+    fn of(backend: Arc<dyn Backend>, fingerprints: Fingerprints, loops: Loops, sight: Sight) -> Self {
+        let Sight { figures, traces } = sight;
+        let observers = EmbeddedObservers::default();
+        Self {
+            backend,
+            kinds: Vec::new(),
+            routes: Vec::new(),
+            fingerprints,
+            loops,
+            limits: None,
+            figures,
+            traces,
+            observers,
+            restarters: Vec::new(),
+        }
     }
 }
 
@@ -75,32 +138,88 @@ pub(crate) enum Program {
 
 /// The servers that the configuration names, or the demo server if it names none.
 pub(crate) fn served(config: &Config, auth: Option<&Auth>, program: Program) -> Result<Served, Failure> {
-    let (warden, loops) = (Wardens { of_all: Once::default(), program }, Loops::default());
+    let warden = Wardens { of_all: Once::default(), program, restarters: RefCell::default() };
+    let served = served_by(config, auth, &warden)?;
+    Ok(Served { restarters: warden.restarters.into_inner(), ..served })
+}
+
+fn served_by(config: &Config, auth: Option<&Auth>, warden: &Wardens) -> Result<Served, Failure> {
+    let (loops, sight) = (Loops::default(), Sight::new(config)?);
     if let Some(url) = &config.upstream.url {
         let behind = upstream(url, &config.upstream, auth, config, &loops)?;
-        return Ok(Served::one(behind, config, loops));
+        let behind = sight.in_front_of_server(config, behind, None, (ServerKind::Url, &public_part(url)));
+        return Ok(Served::one(behind, config, loops, sight));
     }
     if !config.child.command.is_empty() {
-        return Ok(Served::one(child(&config.child, None, &warden, config, &loops)?, config, loops));
+        let behind = child(&config.child, None, warden, config, &loops)?;
+        let behind =
+            sight.in_front_of_server(config, behind, None, (ServerKind::Child, program_of(&config.child)));
+        return Ok(Served::one(behind, config, loops, sight));
     }
     if config.backends.is_empty() {
-        let demo = Served::one(Arc::new(crate::demo::backend()), config, loops);
+        let demo = Arc::new(crate::demo::backend());
+        let demo = sight.in_front_of_server(config, demo, None, (ServerKind::Demo, "the demo server"));
+        let demo = Served::one(demo, config, loops, sight);
         return Ok(Served { kinds: demo_kinds(), ..demo });
     }
-    several(config, auth, &warden, loops)
+    several(config, auth, warden, loops, sight)
+}
+
+/// What sees the calls that go to servers.
+struct Sight {
+    figures: Figures,
+    traces: Traces,
+}
+
+impl Sight {
+    fn new(config: &Config) -> Result<Self, Failure> {
+        let figures = Figures::new();
+        let traces = Traces::new(config, &figures)?;
+        Ok(Self { figures, traces })
+    }
+
+    /// Puts it right in front of a server.
+    fn in_front_of_server(
+        &self,
+        config: &Config,
+        backend: Arc<dyn Backend>,
+        name: Option<&str>,
+        (kind, target): (ServerKind, &str),
+    ) -> Arc<dyn Backend> {
+        let backend = self.traces.in_front_of_server(backend, name, target);
+        match config.metrics.collect {
+            true => self.figures.in_front_of_server(backend, name, (kind, target)),
+            false => backend,
+        }
+    }
+}
+
+/// The program of a child, without its arguments, which may hold secrets.
+fn program_of(child: &ChildConfig) -> &str {
+    child.command.first().map_or("", String::as_str)
 }
 
 /// Several servers: each at its own endpoint, and all of them merged into one at `/mcp`.
-fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops) -> Result<Served, Failure> {
+fn several(
+    config: &Config,
+    auth: Option<&Auth>,
+    warden: &Wardens,
+    loops: Loops,
+    sight: Sight,
+) -> Result<Served, Failure> {
     let (mut members, mut named) = (Vec::new(), Vec::new());
     let limits = CallLimits::new(config.rates.calls.clone());
     for Behind { name, prefix, child: program, upstream: elsewhere } in &config.backends {
         let backend = match &elsewhere.url {
-            Some(url) => upstream(url, elsewhere, auth, config, &loops),
-            None => child(program, Some(name), warden, config, &loops),
+            Some(url) => upstream(url, elsewhere, auth, config, &loops)
+                .map(|backend| (backend, ServerKind::Url, public_part(url))),
+            None => child(program, Some(name), warden, config, &loops)
+                .map(|backend| (backend, ServerKind::Child, program_of(program).to_owned())),
         };
         let backend =
             backend.map_err(|failure| Failure::new(format!("backend `{name}`")).caused_by(failure))?;
+        let (backend, kind, target) = backend;
+        let backend = sight.in_front_of_server(config, backend, Some(name), (kind, &target));
         let backend = limits.in_front_of_server(backend, Some(name));
         let backend = restricted(backend, auth.and_then(|auth| auth.tools(Some(name))));
         named.push((name.clone(), Arc::clone(&backend)));
@@ -111,7 +230,7 @@ fn several(config: &Config, auth: Option<&Auth>, warden: &Wardens, loops: Loops)
     let max_list_bytes = config.limits.max_event_bytes.saturating_sub(4096);
     let merged = MergedBackend::new(members, config.limits.initialize_timeout, max_list_bytes);
     let routes_to = Routes::new(Arc::new(merged), named, |backend| bridged(backend, config, &loops));
-    Ok(Served { routes, limits: Some(limits), ..Served::one(Arc::new(routes_to), config, loops) })
+    Ok(Served { routes, limits: Some(limits), ..Served::one(Arc::new(routes_to), config, loops, sight) })
 }
 
 /// Puts the rules for tools in front of a server, if there are any.
@@ -142,6 +261,8 @@ fn child(
     command.limits.first_files = whole.descriptors.of_child;
     let legacy = ChildBackend::new(command, wardens.warden()?);
     let modern = legacy.modern();
+    let restarter = NamedRestarter { name: name.cloned(), restarter: legacy.restarter() };
+    wardens.restarters.borrow_mut().push(restarter);
     // Without sessions there is one process for all callers, which cannot be told whose it is.
     let era = if config.identity { Speaks::Legacy } else { config.era };
     Ok(of_either_era((Arc::new(legacy), Arc::new(modern)), ServerTransport::Pipes, era, whole, loops))
@@ -151,6 +272,8 @@ fn child(
 struct Wardens {
     of_all: Once<Arc<Warden>>,
     program: Program,
+    /// What restarts them.
+    restarters: RefCell<Vec<NamedRestarter>>,
 }
 
 impl Wardens {

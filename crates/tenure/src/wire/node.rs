@@ -23,16 +23,20 @@ use tenure_transport::http::{Endpoint, Router, Rules};
 use tenure_transport::stdio::Stdio;
 use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use super::OpenedStore;
 use super::audit;
 use super::auth::Auth;
-use super::backends::{self, Served, responder, restricted};
+use super::backends::{self, EmbeddedObservers, NamedRestarter, Served, responder, restricted};
+use super::cluster::Cluster;
 use super::limits::Limiting;
 use super::store::{self, Access};
+use super::traces::Traces;
 use crate::audit::Audit;
-use crate::config::{Config, DataOffer};
+use crate::config::{ChildConfig, Config, DataOffer};
 use crate::failure::Failure;
+use crate::figures::{Figures, Watched};
 use crate::servers;
 
 /// The parts that serve clients, with sessions and without them, and all that they keep.
@@ -50,6 +54,15 @@ pub(crate) struct Runtimes {
     pub(crate) limits: Limiting,
     /// Who did what, if that is recorded.
     pub(crate) audit: Option<Arc<Audit>>,
+    /// What the process counts of itself.
+    pub(crate) figures: Figures,
+    pub(crate) traces: Traces,
+    /// Who else hears of what happens.
+    pub(crate) embedded: EmbeddedObservers,
+    /// Restart the servers behind that are programs.
+    pub(crate) restarters: Vec<NamedRestarter>,
+    /// The nodes that share the store.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 /// The runtimes with what stands in front of them.
@@ -65,10 +78,21 @@ pub(crate) async fn assemble(
     config: &Config,
     (served, auth): (Served, Option<Auth>),
     opened: OpenedStore,
+    stop: CancellationToken,
 ) -> Result<Assembled<Router>, Failure> {
     let folder = store::control_folder(config, &opened)?;
     let routes = served.routes.clone();
-    let runtimes = run(opened, config, config.limits.clone(), (served, auth)).await?;
+    let joined = match &opened.members {
+        Some(members) => Some(Cluster::join(config, Arc::clone(members), Arc::new(SystemClock), stop).await?),
+        None => None,
+    };
+    let (cluster, port) = joined.unzip();
+    let limits = Limits { max_parallel_wakes: parallel_wakes(config), ..config.limits.clone() };
+    let started = run(opened, config, limits, (served, auth), cluster.clone()).await;
+    if let (Err(_), Some(cluster)) = (&started, &cluster) {
+        cluster.leave().await;
+    }
+    let runtimes = started?;
     let hosts = config.rules.hosts.clone();
     let rules = Rules {
         hosts: match &runtimes.auth {
@@ -77,19 +101,26 @@ pub(crate) async fn assemble(
         },
         stall_timeout: config.bounds.stall_timeout,
         budget: runtimes.budget.clone(),
-        observers: audit::observers(config, runtimes.audit.as_ref()),
+        observers: audit::observers(config, &runtimes),
         ..config.rules.clone()
     };
     let endpoint = |route: Route| {
         let endpoint = Endpoint::new(runtimes.sessions.on(route.clone()), rules.clone())
             .with_exchanges(runtimes.exchanges.on(route.clone()));
-        match &runtimes.auth {
+        let endpoint = match &runtimes.auth {
             Some(auth) => endpoint.with_auth(auth.endpoint(route.name())),
+            None => endpoint,
+        };
+        match &runtimes.cluster {
+            Some(cluster) => endpoint.with_relay(cluster.relay.clone()),
             None => endpoint,
         }
     };
     let named = routes.iter().map(|name| (name.clone(), endpoint(Route::named(name))));
     let router = Router::new(endpoint(Route::MAIN)).with_named(named).with_doors(config.doors.clone());
+    if let (Some(cluster), Some(port)) = (&runtimes.cluster, port) {
+        cluster.serve(port, router.clone());
+    }
     Ok(Assembled { runtimes, front: router, folder })
 }
 
@@ -104,6 +135,15 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
             ));
         }
     };
+    if opened.members.is_some() {
+        let url = store::store_url(config)?;
+        let what = format!("the store `{url}` is shared by nodes, and a server over stdio is none");
+        opened.close().await;
+        return Err(Failure::new(what).hint(
+            "let clients connect to the nodes (`tenure serve`), or keep this client's session elsewhere with \
+             `--store disk:PATH` or `--store memory:`",
+        ));
+    }
     let limits = Limits {
         // Only a POST has to choose early between JSON and a stream.
         json_wait: Duration::ZERO,
@@ -114,10 +154,10 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
         ..config.limits.clone()
     };
     let folder = store::control_folder(config, &opened)?;
-    let runtimes = run(opened, config, limits, (served, None)).await?;
+    let runtimes = run(opened, config, limits, (served, None), None).await?;
     let stdio = Stdio::new(runtimes.sessions.clone(), config.rules.max_body_bytes, config.shutdown_grace)
         .with_exchanges(runtimes.exchanges.clone())
-        .with_observers(audit::observers(config, runtimes.audit.as_ref()));
+        .with_observers(audit::observers(config, &runtimes));
     Ok(Assembled { runtimes, front: stdio, folder })
 }
 
@@ -128,8 +168,11 @@ async fn run(
     config: &Config,
     limits: Limits,
     (served, auth): (Served, Option<Auth>),
+    cluster: Option<Cluster>,
 ) -> Result<Runtimes, Failure> {
     let (store, budget) = (Arc::clone(&opened.store), budget(config));
+    let folder = store::control_folder(config, &opened)?;
+    let limits = within_engine(limits, store.as_ref());
     let seal = store::request_state_seal(config, &store).await?;
     let carry = store::keys(config.data.carry_key_file.as_ref())?;
     if let Some(auth) = &auth {
@@ -138,6 +181,9 @@ async fn run(
     let audit = audit::open(config)?;
     let is_ours = !servers::are_named(config);
     let (fingerprints, loops) = (served.fingerprints.clone(), served.loops.clone());
+    let (figures, traces, embedded) =
+        (served.figures.clone(), served.traces.clone(), served.observers.clone());
+    let restarters = served.restarters.clone();
     let limiting = Limiting::new(config, served.limits.clone(), &store);
     let served = match served.limits {
         Some(_) => served,
@@ -148,6 +194,15 @@ async fn run(
     let backend = audit::audited(backend, audit.as_ref());
     // In front of the record of calls: a call that is refused here was not made, and is recorded as a refusal.
     let backend = limiting.calls.in_front(backend);
+    let backend = match &limiting.shedding {
+        Some(shedding) => shedding.in_front(backend),
+        None => backend,
+    };
+    let backend = match config.metrics.collect {
+        true => figures.in_front(backend),
+        false => backend,
+    };
+    let backend = traces.in_front(backend);
     let exchange_limits = ExchangeLimits {
         max_running: config.exchanges.max_running,
         max_listens: config.exchanges.max_listens,
@@ -167,13 +222,21 @@ async fn run(
         backend: Arc::clone(&backend),
         clock: Arc::clone(&clock) as _,
         limits,
+        roster: cluster.as_ref().map(|cluster| cluster.roster.clone()),
     };
     let sessions =
         Sessions::start_with_servers(parts, fingerprints.clone()).with_addresses(limiting.addresses.clone());
     let tasks = Tasks::start(Arc::clone(&store), Arc::clone(&clock) as _, task_limits);
-    if let Some(audit) = &audit {
-        sessions.observed_by(Arc::clone(audit) as _);
-        tasks.observed_by(Arc::clone(audit) as _);
+    if let Some(cluster) = &cluster {
+        tasks.join(cluster.roster.clone());
+        sessions.tell_peers(cluster.news());
+    }
+    if let Some(observer) = audit::session_observers(config, audit.as_ref(), (&figures, &embedded)) {
+        sessions.observed_by(Arc::clone(&observer));
+        tasks.observed_by(observer);
+    }
+    if let (Some(audit), Some(auth)) = (&audit, &auth) {
+        auth.authenticator.observed_by(Arc::clone(audit) as _);
     }
     let responder = responder(&backend, config, &loops);
     let exchanges = Exchanges::start(exchange::ExchangeParts {
@@ -191,10 +254,43 @@ async fn run(
     })
     .with_store(store, fingerprints)
     .with_tasks(tasks);
+    let exchanges = match &cluster {
+        Some(cluster) => exchanges.with_roster(cluster.roster.clone()),
+        None => exchanges,
+    };
     for part in [&loops, states.loops(), exchanges.loops()] {
         sessions.loops().include(part);
     }
-    Ok(Runtimes { sessions, exchanges, states, auth, store: opened, budget, limits: limiting, audit })
+    if let Some(cluster) = &cluster {
+        sessions.loops().include(cluster.roster.loops());
+    }
+    let parts = (sessions.clone(), exchanges.clone());
+    let asked =
+        (auth.as_ref().map(|auth| auth.authenticator.clone()), cluster.as_ref().map(|it| it.roster.clone()));
+    figures.watch(Watched::new(parts, budget.clone(), (Arc::clone(&opened.store), folder), asked));
+    Ok(Runtimes {
+        sessions,
+        exchanges,
+        states,
+        auth,
+        store: opened,
+        budget,
+        limits: limiting,
+        audit,
+        figures,
+        traces,
+        embedded,
+        restarters,
+        cluster,
+    })
+}
+
+/// How many sessions are woken at the same time.
+fn parallel_wakes(config: &Config) -> usize {
+    let has_processes = |child: &ChildConfig| !child.command.is_empty() && !child.share;
+    let children = config.backends.iter().map(|behind| &behind.child).chain(std::iter::once(&config.child));
+    let usual = if children.into_iter().any(has_processes) { 8 } else { config.limits.max_parallel_wakes };
+    config.max_parallel_wakes.unwrap_or(usual)
 }
 
 /// Puts data sessions in front of a server, if they are offered.
@@ -261,9 +357,24 @@ pub(crate) fn listening(
     Ok((listener, tls))
 }
 
+/// Lowers the limit of messages to what the engine takes.
+fn within_engine(limits: Limits, store: &dyn Store) -> Limits {
+    let most = store.capabilities().max_value_bytes;
+    if limits.max_event_bytes <= most {
+        return limits;
+    }
+    tracing::warn!(
+        configured = limits.max_event_bytes,
+        most,
+        hint = "raise `max_payload` of the NATS servers, or lower `streams.max_event`",
+        "the store does not take messages as large as `streams.max_event`; larger ones are refused"
+    );
+    Limits { max_event_bytes: most, ..limits }
+}
+
 /// Checks that all parts that the configuration names exist: programs, folders, files, variables. Starts nothing.
 pub(crate) fn look_for_parts(config: &Config) -> Result<(), Failure> {
-    store::location(&store::store_url(config)?)?;
+    store::look_for_place(config)?;
     store::keys(config.store_key_file.as_ref())?;
     backends::look_for_servers(config)?;
     Auth::new(config)?;

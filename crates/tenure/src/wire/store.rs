@@ -13,8 +13,8 @@ use tenure_store::disk::{self, DiskError, Sync};
 use tenure_store::open::{Location, OpenError, StoreOptions};
 use tenure_store::sealed::keys::{self, SealKeys};
 
-use super::{ByteProgress, CopyProgress, OpenedStore, Report};
-use crate::config::{Config, WriteDurability};
+use super::{ByteProgress, CopyProgress, OpenedStore, Report, nats};
+use crate::config::{Config, NatsConfig, WriteDurability};
 use crate::failure::Failure;
 use crate::stores;
 
@@ -39,6 +39,15 @@ pub(super) fn location(url: &str) -> Result<Location, Failure> {
     }
 }
 
+/// Checks that the configuration names a place where a store can be. Opens nothing.
+pub(super) fn look_for_place(config: &Config) -> Result<(), Failure> {
+    let url = store_url(config)?;
+    if nats::is_engine(&url) {
+        return nats::options(&url, &config.nats).map(drop);
+    }
+    location(&url).map(drop)
+}
+
 /// The keys of an encrypted store.
 pub(super) fn keys(file: Option<&PathBuf>) -> Result<Option<SealKeys>, Failure> {
     let Some(file) = file else { return Ok(None) };
@@ -52,6 +61,10 @@ pub(super) fn keys(file: Option<&PathBuf>) -> Result<Option<SealKeys>, Failure> 
 /// Opens the store that the configuration names.
 pub(crate) async fn open_configured(config: &Config) -> Result<Access, Failure> {
     let url = store_url(config)?;
+    if nats::is_engine(&url) {
+        let keys = keys(config.store_key_file.as_ref())?;
+        return nats::open(&url, &config.nats, keys).await.map(Access::Open);
+    }
     let location = location(&url)?;
     if let (Location::Disk(folder), "disk:") = (&location, config.store.as_str())
         && let Some(earlier) = stores::passed_over(folder)
@@ -81,10 +94,10 @@ pub(crate) async fn open_configured(config: &Config) -> Result<Access, Failure> 
 }
 
 /// The failure of a store that cannot be opened, with a hint for the operator.
-fn cannot_open(url: &str, error: OpenError) -> Failure {
+pub(super) fn cannot_open(url: &str, error: OpenError) -> Failure {
     let hint = match &error {
         OpenError::UnknownEngine(_) | OpenError::NoFolder => {
-            "use `disk:PATH`, or `memory:` to forget sessions when the process ends"
+            "use `disk:PATH`, `nats://HOST:PORT`, or `memory:` to forget sessions when the process ends"
         }
         OpenError::Disk(DiskError::InUse(_)) => {
             "stop the other process, or keep these sessions elsewhere with `--store disk:PATH`"
@@ -105,6 +118,9 @@ fn cannot_open(url: &str, error: OpenError) -> Failure {
 
 /// The folder of a store on disk.
 pub(crate) fn folder(url: &str) -> Result<PathBuf, Failure> {
+    if nats::is_engine(url) {
+        return Err(nats::no_folder(url));
+    }
     match location(url)? {
         Location::Disk(folder) => Ok(folder),
         Location::Memory => Err(Failure::new(format!("`{url}` is the memory of a server, and gone with it"))
@@ -131,7 +147,14 @@ pub(crate) enum Access {
 }
 
 /// Opens a store for a command. Creates it if it does not exist.
-pub(crate) async fn open(url: &str, key_file: Option<&PathBuf>) -> Result<Access, Failure> {
+pub(crate) async fn open(
+    url: &str,
+    key_file: Option<&PathBuf>,
+    engine: &NatsConfig,
+) -> Result<Access, Failure> {
+    if nats::is_engine(url) {
+        return nats::open(url, engine, keys(key_file)?).await.map(Access::Open);
+    }
     let options = StoreOptions { keys: keys(key_file)?, ..StoreOptions::default() };
     access(url, location(url)?.open(options).await)
 }
@@ -146,6 +169,9 @@ fn access(url: &str, opened: Result<OpenedStore, OpenError>) -> Result<Access, F
     }
 }
 
+/// How often the key in the store is looked for again.
+const KEY_TRIES: usize = 3;
+
 /// Seals the request state that clients carry between attempts at a request. Its key comes from a file, or is kept in
 /// the store, so that the states stay valid in the next process.
 pub(super) async fn request_state_seal(
@@ -157,12 +183,17 @@ pub(super) async fn request_state_seal(
     }
     let failed = |error: StoreError| Failure::new("cannot keep a key in the store").caused_by(error);
     let place = RecordKey { space: Space::Store, key: SessionKey::from_bytes(*b"request states\0\0") };
-    let text = match store.get(place).await.map_err(failed)? {
-        Some(kept) => String::from_utf8_lossy(&kept.value).into_owned(),
-        None => {
-            let made = keys::generate().to_string();
-            store.put(place, made.clone().into(), Expected::Absent, None).await.map_err(failed)?;
-            made
+    let mut tries = 0;
+    let text = loop {
+        if let Some(kept) = store.get(place).await.map_err(failed)? {
+            break String::from_utf8_lossy(&kept.value).into_owned();
+        }
+        let made = keys::generate().to_string();
+        match store.put(place, made.clone().into(), Expected::Absent, None).await {
+            Ok(_) => break made,
+            // Another process that starts at the same time was first, or may have been: its key is the one that counts.
+            Err(StoreError::Conflict { .. } | StoreError::Unknown) if tries < KEY_TRIES => tries += 1,
+            Err(error) => return Err(failed(error)),
         }
     };
     let keys = SealKeys::parse(&text)
@@ -212,7 +243,8 @@ pub(crate) async fn backup(
 ) -> Result<BackedUp, Failure> {
     let failed = |what: &str| Failure::new(format!("cannot back up to `{}`: {what}", to.display()));
     let Some(disk) = store.disk.as_ref().and_then(Weak::upgrade) else {
-        return Err(failed("the store is not on a disk"));
+        return Err(failed("the store is not on a disk")
+            .hint("a NATS engine is backed up by its own servers (`nats account backup`)"));
     };
     match disk.backup(to, progress).await {
         Ok(totals) => Ok(BackedUp { sessions: totals.sessions, data_sessions: totals.data_sessions }),

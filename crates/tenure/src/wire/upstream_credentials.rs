@@ -13,7 +13,7 @@ use tenure_auth::outgoing::{
     TokenServer,
 };
 use tenure_auth::scope::ScopeSet;
-use tenure_backend::remote::{CredentialHeaders, NoCredentials, OnBehalf, UpstreamCredentials};
+use tenure_backend::remote::{CredentialHeaders, NoCredentials, OnBehalf, Purpose, UpstreamCredentials};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::{Clock, SystemClock};
 
@@ -110,10 +110,10 @@ struct Parts {
 
 impl UpstreamCredentials for GatewayCredentials {
     fn headers(&self, whom: &OnBehalf) -> BoxFuture<Result<CredentialHeaders, NoCredentials>> {
-        let (parts, caller) = (Arc::clone(&self.0), caller(whom));
+        let (parts, caller, purpose) = (Arc::clone(&self.0), caller(whom), whom.purpose);
         Box::pin(async move {
             let token = match &parts.tokens {
-                Some(tokens) => Some(tokens.token(caller.as_ref(), now()).await.map_err(missing)?),
+                Some(tokens) => Some(token(tokens, caller.as_ref(), purpose).await.map_err(missing)?),
                 None => None,
             };
             Ok(parts.headers(caller.as_ref(), token))
@@ -147,6 +147,20 @@ impl Parts {
             headers.insert(PRINCIPAL, word);
         }
         CredentialHeaders { headers, number }
+    }
+}
+
+/// A token for a message. One that asks for nothing may have a token whose caller has lost its own since: the server would never
+/// learn otherwise that it may stop.
+async fn token(
+    tokens: &OutgoingTokens,
+    caller: Option<&CallerName>,
+    purpose: Purpose,
+) -> Result<OutgoingToken, OutgoingRefusal> {
+    let now = now();
+    match (tokens.token(caller, now).await, caller, purpose) {
+        (Err(refusal), Some(caller), Purpose::Tell) => tokens.last_token(caller, now).ok_or(refusal),
+        (outcome, ..) => outcome,
     }
 }
 

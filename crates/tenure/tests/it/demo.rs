@@ -67,6 +67,19 @@ async fn what_is_stored_belongs_to_its_workspace() {
     assert_eq!(told(&one, "notebook_clear", &mine).await, json!({ "cleared": 1 }));
 }
 
+#[tokio::test]
+async fn each_link_counts_for_itself() {
+    let sessions = start();
+    let one = runtime::session(&sessions, "2025-11-25").await;
+    let two = runtime::session(&sessions, "2025-11-25").await;
+    let first = told(&one, "link_counter_inc", &json!({})).await;
+    let second = told(&one, "link_counter_inc", &json!({})).await;
+    let other = told(&two, "link_counter_inc", &json!({})).await;
+    assert_eq!((&first["counter"], &second["counter"], &other["counter"]), (&json!(1), &json!(2), &json!(1)));
+    assert_eq!(first["link"], second["link"]);
+    assert_ne!(first["link"], other["link"]);
+}
+
 /// The tools of B.5: those of the demo servers that clients of both dialects were tried with.
 #[tokio::test]
 async fn the_tools_of_b_5_are_all_there() {
@@ -252,7 +265,7 @@ async fn resources_change_and_subscribers_hear_of_it() {
 async fn lists_prompts_and_completions() {
     let session = runtime::session(&start(), "2025-11-25").await;
     let tools = ask(&session, "tools/list", &json!({})).await;
-    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(26));
+    assert_eq!(tools["result"]["tools"].as_array().map(Vec::len), Some(27));
     let prompt = json!({ "name": "summarize_notebook", "arguments": { "style": "formal" } });
     let prompt = ask(&session, "prompts/get", &prompt).await;
     let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap_or_default();

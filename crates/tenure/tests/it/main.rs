@@ -9,16 +9,19 @@
     reason = "tests start tasks, look at the clock, and fail by panicking"
 )]
 
+mod admin;
 mod audit;
 mod auth;
 mod bounds;
 mod cli;
 mod client;
+mod cluster;
 mod compat;
 mod data;
 mod delete;
 mod demo;
 mod doors;
+mod figures;
 mod flood;
 mod gateway;
 mod handshake;

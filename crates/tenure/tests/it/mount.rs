@@ -38,7 +38,8 @@ async fn the_endpoint_can_be_mounted_in_an_axum_router() {
     let backend = Arc::new(DataLayer::new(demo, states, Policy::default(), kinds));
     // However slow the machine is, an answer without anything in front of it is JSON.
     let limits = Limits { json_wait: Duration::ZERO, ..Limits::default() };
-    let sessions = Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits });
+    let sessions =
+        Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits, roster: None });
     let endpoint = Endpoint::new(sessions.clone(), Rules::default());
     let router = Router::new().route("/", get(|| async { "a page" })).route_service("/mcp", endpoint);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -68,7 +69,8 @@ async fn a_peer_on_another_machine_does_not_pass_for_one_on_this() {
     let store = open("memory:", StoreOptions::default()).await.unwrap().store;
     let backend = Arc::new(tenure::demo::backend());
     let limits = Limits::default();
-    let sessions = Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits });
+    let sessions =
+        Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits, roster: None });
     let statuses = async |peer: &str| {
         let remote = Remote::new(peer.parse().unwrap(), "http");
         let endpoint = Endpoint::new(sessions.clone(), Rules::default());

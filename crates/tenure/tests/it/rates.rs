@@ -140,6 +140,41 @@ async fn a_tool_that_is_called_too_often_answers_the_model_if_that_is_configured
 }
 
 #[tokio::test]
+async fn principals_that_are_named_have_limits_of_their_own() {
+    let world = World::with_settings(
+        "",
+        &[
+            ("limits.principal", "1/h"),
+            ("limits.principals", "corp:ann = 3/h,key:* = 2/h"),
+            ("limits.principals_per_day", "corp:ann = 1"),
+            ("limits.max_wait", "0s"),
+        ],
+    )
+    .await;
+    let key = world.key("ci-1", "");
+    world.node_reads_keys().await;
+    let modern = |id| modern::ask(id, "tools/list", &json!({}));
+    for (credentials, most) in [(world.token("ann"), 3), (world.token("bob"), 1), (key, 2)] {
+        for id in 0..most {
+            let listed = world.send(modern(id).bearer(&credentials)).await;
+            assert!(listed.json()["result"].is_object(), "{listed:?}");
+        }
+        let refused = world.send(modern(9).bearer(&credentials)).await.json();
+        assert_eq!(refused["error"]["data"]["limit"], format!("{most}/h"), "{refused}");
+    }
+    let world = World::with_settings("", &[("limits.principals_per_day", "corp:ann = 1")]).await;
+    let params = json!({ "name": "public_echo", "arguments": { "text": "x" } });
+    let call = |id| modern::ask(id, "tools/call", &params);
+    let (ann, bob) = (world.token("ann"), world.token("bob"));
+    for id in 0..3 {
+        assert!(world.send(call(id).bearer(&bob)).await.json()["result"].is_object());
+    }
+    assert!(world.send(call(4).bearer(&ann)).await.json()["result"].is_object());
+    let refused = world.send(call(5).bearer(&ann)).await.json();
+    assert_eq!(refused["error"]["data"]["reason"], "quota_exceeded", "{refused}");
+}
+
+#[tokio::test]
 async fn calls_beyond_the_quota_of_the_day_are_refused_and_everything_else_goes_on() {
     let node = demo_with(&[("limits.calls_per_day", "2")]).await;
     let session = Session::start(node.address()).await;
@@ -173,6 +208,31 @@ async fn an_address_that_begins_too_many_sessions_gets_429_and_what_it_has_goes_
     let mut connection = Connection::over(connect_from([127, 0, 0, 9], node.address(), 1 << 16).await);
     connection.write(&initialize("2025-11-25").bytes()).await;
     assert_eq!(connection.response().await.status(), 200);
+}
+
+#[tokio::test]
+async fn rl5_a_flood_from_one_address_behind_a_proxy_is_refused_and_others_are_served_meanwhile() {
+    // The limit of addresses that holds where none is written.
+    let node = demo_with(&[("http.trusted_proxies", "127.0.0.1")]).await;
+    let from = |address: &str| initialize("2025-11-25").header("X-Forwarded-For", address);
+    let begun = from("203.0.113.10").send(node.address()).await;
+    let session = Session::of(node.address(), "/mcp", &begun).initialized().await;
+    let flood = join_all((0..200).map(|_| from("203.0.113.9").send(node.address())));
+    let others = async {
+        for id in 1..20 {
+            let call =
+                session.request(id, "tools/list", &json!({})).header("X-Forwarded-For", "203.0.113.10");
+            assert!(call.send(node.address()).await.json()["result"].is_object());
+        }
+        assert_eq!(from("203.0.113.11").send(node.address()).await.status(), 200);
+    };
+    let (answers, ()) = tokio::join!(flood, others);
+    let served = answers.iter().filter(|answer| answer.status() == 200).count();
+    assert!((30..=32).contains(&served), "{served}");
+    for refused in answers.iter().filter(|answer| answer.status() != 200) {
+        let (status, reason, per, _) = told(refused);
+        assert_eq!((status, reason.as_str(), per.as_str()), (429, "rate_limited", "address"));
+    }
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ async fn it_connects_lists_and_calls() {
     let info = client.peer_info().expect("a handshake");
     assert_eq!(info.protocol_version, ProtocolVersion::V_2025_11_25);
     let tools = within("tools", client.list_all_tools()).await.unwrap();
-    assert_eq!((tools.len(), tools[0].name.as_ref()), (26, "public_echo"));
+    assert_eq!((tools.len(), tools[0].name.as_ref()), (27, "public_echo"));
     assert_eq!(text(&call(&client, "public_echo", &json!({ "text": "hello" })).await), "hello");
     let made = call(&client, "create_workspace", &json!({})).await.structured_content.expect("a workspace");
     let work = json!({ "workspace_id": made["workspace_id"] });
@@ -125,6 +125,21 @@ async fn it_connects_lists_and_calls() {
     assert_eq!(node.sessions().tallies().sessions, 1);
     within("it leaves", client.cancel()).await.unwrap();
     until("it has deleted its session", || node.sessions().tallies().sessions == 0).await;
+}
+
+#[tokio::test]
+async fn rl1_it_goes_on_after_a_refusal_and_is_told_when_to_come_back() {
+    let node = demo_with(&[("limits.tools", "public_echo = 1/h"), ("limits.max_wait", "0s")]).await;
+    let (client, _hears) = connect(node.address()).await;
+    let echo = json!({ "text": "hello" });
+    assert_eq!(text(&call(&client, "public_echo", &echo).await), "hello");
+    let params = CallToolRequestParams::new("public_echo").with_arguments(echo.as_object().unwrap().clone());
+    let refused = within("a refusal", client.call_tool(params)).await.unwrap_err();
+    let rmcp::ServiceError::McpError(error) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.code.0, -31029);
+    assert!(error.data.expect("data")["retryAfterMs"].as_u64().is_some_and(|wait| wait > 3_000_000));
+    call(&client, "create_workspace", &json!({})).await;
+    assert_eq!(node.sessions().tallies().sessions, 1, "in the same session");
 }
 
 #[tokio::test]

@@ -14,6 +14,13 @@ fn key(secret: u8) -> AuditKey {
     AuditKey::new(&[secret; 32]).unwrap()
 }
 
+/// Appends a record, and returns its line.
+fn appended(chain: &mut Chain, record: Record) -> Vec<u8> {
+    let mut line = Vec::new();
+    chain.append(record, NODE, &mut line);
+    line
+}
+
 /// The lines of a log with heads after the records with these numbers.
 fn lines(records: u64, heads: &[u64]) -> Vec<Vec<u8>> {
     let (mut chain, key) = (Chain::default(), key(1));
@@ -26,7 +33,7 @@ fn lines(records: u64, heads: &[u64]) -> Vec<Vec<u8>> {
         let mut record = Record::new(Event::CallFinished, Time(number));
         record.name = Some(format!("tool \"{number}\",\"hash\":\"0\"").into());
         record.bytes_in = Some(number);
-        lines.push(chain.append(record, NODE));
+        lines.push(appended(&mut chain, record));
     }
     lines
 }
@@ -148,7 +155,7 @@ fn al1_a_log_that_was_written_anew_is_found_by_its_key() {
     let head = Head::read(std::str::from_utf8(&good[3]).unwrap()).unwrap();
     let mut chain = Chain::default();
     let mut forged: Vec<_> =
-        (1..4).map(|number| chain.append(Record::new(Event::CallFinished, Time(number)), NODE)).collect();
+        (1..4).map(|number| appended(&mut chain, Record::new(Event::CallFinished, Time(number)))).collect();
     forged.push(chain.sign(&key(2), NODE, Time(4)));
     assert!(check(&forged).is_ok(), "by itself it is a log like any other");
     assert_eq!(check_with(&[&forged], vec![head]).unwrap_err().seq, 4);
@@ -165,7 +172,7 @@ fn al3_files_are_put_in_order_and_one_that_is_missing_is_found() {
         let first = if number == 0 { Event::AuditOpened } else { Event::AuditContinued };
         let records = [first, Event::CallFinished, Event::AuditRotated];
         let mut lines: Vec<_> =
-            records.into_iter().map(|event| chain.append(Record::new(event, Time(1)), NODE)).collect();
+            records.into_iter().map(|event| appended(&mut chain, Record::new(event, Time(1)))).collect();
         lines.push(chain.sign(&key, NODE, Time(1)));
         files.push(lines);
     }

@@ -48,10 +48,10 @@ fn parts(output: Box<dyn AuditOutput>, chain: Chain, max_bytes: u64) -> WriterPa
     WriterParts { output, chain, key, node: "host/1".to_owned(), max_bytes }
 }
 
-fn record(name: &str) -> Record {
+fn record(name: &str) -> Box<Record> {
     let mut record = Record::new(Event::CallFinished, Time(0));
     record.name = Some(name.into());
-    record
+    Box::new(record)
 }
 
 fn verified(text: &[u8]) -> Verified {
@@ -146,7 +146,8 @@ fn al1_a_process_does_not_go_on_with_a_log_that_was_cut_or_changed() {
     let path = folder.path().join("audit.jsonl");
     let head = folder.path().join("audit.jsonl.head");
     let (mut chain, key) = (Chain::default(), AuditKey::new(&[1; 32]).unwrap());
-    let first = chain.append(record("first"), "host/1");
+    let mut first = Vec::new();
+    chain.append(*record("first"), "host/1", &mut first);
     let signed = chain.sign(&key, "host/1", Time(0));
     let refusal = |lines: &[&[u8]]| {
         std::fs::write(&path, lines.concat()).unwrap();

@@ -12,12 +12,12 @@ use crate::cli::{Failure, schema};
 #[derive(Clone, PartialEq, Debug)]
 pub(in crate::cli) enum Given {
     Object(JsonObject),
-    Pairs(Vec<Pair>),
+    Pairs(Vec<ArgumentPair>),
 }
 
 /// `key=text`, or `key:=json`.
 #[derive(Clone, PartialEq, Debug)]
-pub(in crate::cli) enum Pair {
+pub(in crate::cli) enum ArgumentPair {
     Text(String, String),
     Json(String, Value),
 }
@@ -25,7 +25,7 @@ pub(in crate::cli) enum Pair {
 impl Given {
     /// Whether a value has to be converted to the type of the tool's schema.
     pub(in crate::cli) fn has_pairs(&self) -> bool {
-        matches!(self, Self::Pairs(pairs) if pairs.iter().any(|pair| matches!(pair, Pair::Text(..))))
+        matches!(self, Self::Pairs(pairs) if pairs.iter().any(|pair| matches!(pair, ArgumentPair::Text(..))))
     }
 
     /// The arguments, with texts as they are.
@@ -36,8 +36,8 @@ impl Given {
     /// The arguments, with texts in the types that a tool's schema asks for.
     pub(in crate::cli) fn typed(self, tool: &Value) -> Result<JsonObject, Failure> {
         let typed = |pair| match pair {
-            Pair::Json(key, value) => Ok((key, value)),
-            Pair::Text(key, text) => {
+            ArgumentPair::Json(key, value) => Ok((key, value)),
+            ArgumentPair::Text(key, text) => {
                 let value = schema::value_of(&text, &tool["properties"][&key])
                     .map_err(|why| Failure::new(format!("`{key}` cannot be `{text}`: {why}")))?;
                 Ok((key, value))
@@ -80,7 +80,7 @@ fn object(text: &str, whence: &str) -> Result<Given, Failure> {
     }
 }
 
-fn pair(word: &str) -> Result<Pair, Failure> {
+fn pair(word: &str) -> Result<ArgumentPair, Failure> {
     let Some((key, value)) = word.split_once('=').filter(|(key, _)| !key.is_empty()) else {
         return Err(Failure::new(format!("`{word}` is no argument")).hint(example()));
     };
@@ -91,9 +91,9 @@ fn pair(word: &str) -> Result<Pair, Failure> {
                     .caused_by(error)
                     .hint(format!("a text is written `{key}={value}`"))
             })?;
-            Ok(Pair::Json(key.to_owned(), value))
+            Ok(ArgumentPair::Json(key.to_owned(), value))
         }
-        None => Ok(Pair::Text(key.to_owned(), value.to_owned())),
+        None => Ok(ArgumentPair::Text(key.to_owned(), value.to_owned())),
     }
 }
 

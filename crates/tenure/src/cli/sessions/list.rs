@@ -11,7 +11,7 @@ use tenure_session::{SessionId, SessionKey};
 
 use crate::cli::paint::Tone;
 use crate::cli::rows::{
-    ANONYMOUS, Listed, MATCHES, PAGE, is_wanted, newest, print_list, state_cell, state_words,
+    ANONYMOUS, Listed, MATCHES, PAGE, is_wanted, newest, note_missing, print_list, state_cell, state_words,
 };
 use crate::cli::table::{Cell, Column, known, left, right};
 use crate::cli::which_store::{Absent, StoreArgs};
@@ -60,6 +60,7 @@ pub(super) async fn run(args: &SessionListArgs) -> Result<(), Failure> {
             *row = detail.row;
         }
     }
+    note_missing(&store);
     print_list(&rows, found, args.json)?;
     if !args.json {
         if let Some(pid) = store.pid().await.filter(|_| !rows.is_empty()) {
@@ -121,6 +122,8 @@ impl Listed for SessionRow {
             left("OWNER", |row: &Self| row.owner.as_deref().unwrap_or(ANONYMOUS).to_owned()),
             left("REVISION", |row: &Self| known(row.revision.as_ref())),
             left("STATE", state_cell),
+            // Empty without a cluster.
+            left("NODE", |row: &Self| known(row.node.as_ref())).if_known(),
             left("CREATED", move |row: &Self| known(row.created.map(|at| ago(at, now)))),
             left("LAST USED", move |row: &Self| known(row.ended.or(row.last_used).map(|at| ago(at, now)))),
             left("CALLS", move |row| calls(row, now)),

@@ -21,6 +21,7 @@ pub(super) fn text(detail: &Detail, now: Time, paint: Paint) -> String {
     let when = |time: u64| format!("{} ({})", date(time), ago(time, now));
     let (state, tone) = row.state();
     facts.add_toned("state", tone, &state);
+    facts.add("node", row.node.clone());
     facts.add("owner", Some(row.owner.as_deref().unwrap_or(ANONYMOUS).to_owned()));
     facts.add("backend", row.backend.clone());
     facts.add("revision", row.revision.clone());

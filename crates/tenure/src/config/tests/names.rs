@@ -52,7 +52,7 @@ fn unknown_names_lead_to_the_closest() {
         &expect![[r#"
             error: tenure.toml:1: unknown section `rate_limit`
 
-            hint: the sections are log, audit, tls, auth, http, doors, child, upstream, clients, limits, session, data_sessions, streams, exchanges, tasks, bridge, timeouts, shutdown
+            hint: the sections are cluster, control, nats, log, audit, admin, metrics, traces, tls, auth, http, doors, child, upstream, clients, limits, session, data_sessions, streams, exchanges, tasks, bridge, timeouts, shutdown
         "#]],
     );
     fails(
@@ -112,7 +112,7 @@ fn renamed_names_lead_to_the_new_ones() {
         &expect![[r#"
             error: tenure.toml:2: `session_backend_opts.file_path` is called `store` here
 
-            hint: `store` takes the URL of a store such as "disk:/var/lib/tenure" or "memory:"
+            hint: `store` takes the URL of a store such as "disk:/var/lib/tenure", "memory:" or "nats://127.0.0.1:4222"
         "#]],
     );
     fails(
@@ -144,7 +144,7 @@ fn renamed_names_lead_to_the_new_ones() {
         &expect![[r#"
             error: `TENURE_SESSION_BACKEND` is called `TENURE_STORE` here
 
-            hint: `TENURE_STORE` takes the URL of a store such as "disk:/var/lib/tenure" or "memory:"
+            hint: `TENURE_STORE` takes the URL of a store such as "disk:/var/lib/tenure", "memory:" or "nats://127.0.0.1:4222"
         "#]],
     );
 }
@@ -209,18 +209,18 @@ fn all_problems_are_told_at_once() {
     fails(
         &sources,
         &expect![[r#"
-        error: the configuration has 6 problems
-          tenure.toml:1: `session_timeout_ms` is called `session.idle_ttl` here
-            hint: write `session.idle_ttl = "1s"`
-          tenure.toml:3: `http.max_body` is "x", expected a size such as "4MiB" or 65536
-            hint: the units are B, KiB, MiB and GiB
-          tenure.toml:5: unknown key `session.idle_tll`
-            hint: did you mean `session.idle_ttl`?
-          `TENURE_LISTEN` is "nowhere", expected an IP address with a port such as "127.0.0.1:8484"
-          unknown variable `TENURE_STOER`
-            hint: did you mean `TENURE_STORE`?
-          `--profile` is "big", expected one of "development", "single_node", "high_volume", "long_running"
-    "#]],
+            error: the configuration has 6 problems
+              tenure.toml:1: `session_timeout_ms` is called `session.idle_ttl` here
+                hint: write `session.idle_ttl = "1s"`
+              tenure.toml:3: `http.max_body` is "x", expected a size such as "4MiB" or 65536
+                hint: the units are B, KiB, MiB and GiB
+              tenure.toml:5: unknown key `session.idle_tll`
+                hint: did you mean `session.idle_ttl`?
+              `TENURE_LISTEN` is "nowhere", expected an IP address with a port such as "127.0.0.1:8484"
+              unknown variable `TENURE_STOER`
+                hint: did you mean `TENURE_STORE`?
+              `--profile` is "big", expected one of "development", "single_node", "cluster", "high_volume", "long_running"
+        "#]],
     );
 }
 

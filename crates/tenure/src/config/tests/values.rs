@@ -142,10 +142,10 @@ fn names_and_places_that_cannot_be_read() {
     fails(
         &file("profile = \"developement\"\n"),
         &expect![[r#"
-        error: tenure.toml:1: `profile` is "developement", expected one of "development", "single_node", "high_volume", "long_running"
+            error: tenure.toml:1: `profile` is "developement", expected one of "development", "single_node", "cluster", "high_volume", "long_running"
 
-        hint: did you mean "development"?
-    "#]],
+            hint: did you mean "development"?
+        "#]],
     );
     fails(
         &file("streams.on_gap = \"ignore\"\n"),
@@ -194,7 +194,7 @@ fn names_and_places_that_cannot_be_read() {
     fails(
         &file("store = \"ets\"\n"),
         &expect![[r#"
-            error: tenure.toml:1: `store` is "ets", expected the URL of a store such as "disk:/var/lib/tenure" or "memory:"
+            error: tenure.toml:1: `store` is "ets", expected the URL of a store such as "disk:/var/lib/tenure", "memory:" or "nats://127.0.0.1:4222"
 
             hint: a store is named by its engine and a colon
         "#]],
@@ -467,4 +467,23 @@ fn what_is_shown_of_issuers_loads_as_it_was() {
     assert_eq!(config.auth.public_url.as_deref(), Some("https://mcp.example.com"), "without the slash");
     let shown = Config::show(&file(text)).unwrap();
     assert_eq!(load(&file(&shown)).auth, config.auth);
+}
+
+#[test]
+fn a_secret_that_stands_in_the_configuration_itself_is_not_shown() {
+    let text = "[[issuer]]\nname = \"corp\"\nurl = \"https://id.example.com\"\nclient_id = \"me\"\nclient_secret = \"geheim-1\"\n\
+        [auth]\npublic_url = \"https://mcp.example.com\"\n\
+        [nats]\npassword = \"geheim-2\"\n[child]\nenv = [\"TOKEN=of-a-child\"]\n\
+        [upstream]\nurl = \"https://me:geheim-4@mcp.example.com/\"\nauth = \"client_credentials\"\nclient_id = \"me\"\n\
+        client_secret = \"geheim-5\"\nheaders = [\"X-Token: geheim-6\"]\n";
+    let config = load(&file(text));
+    let shown = Config::show(&file(text)).unwrap();
+    assert!(shown.contains("client_secret = \"(hidden)\""), "{shown}");
+    let printed = format!("{config:?} {config:#?}");
+    // Variables of a child are shown as they were written: most are no secrets, and those that are can stand elsewhere.
+    assert!(shown.contains("of-a-child") && !printed.contains("of-a-child"), "{printed}");
+    for text in [shown, printed] {
+        let at = text.find("geheim").map(|at| &text[at.saturating_sub(60)..(at + 8).min(text.len())]);
+        assert_eq!(at, None);
+    }
 }

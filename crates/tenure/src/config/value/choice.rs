@@ -5,7 +5,7 @@ use tenure_layers::data::{FEATURES, Required};
 use tenure_layers::limited::OverLimit;
 use tenure_protocol::Eras;
 use tenure_session::limits::{Gate, OnGap, OtherServer, UnknownEventId};
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
 use crate::config::audit::AuditDurability;
@@ -231,7 +231,7 @@ impl ValueForm for LogFilter {
     fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
         const LEVELS: &str = "the levels are off, error, warn, info, debug and trace";
         let text = raw.text().filter(|text| !text.is_empty()).ok_or_else(ValueRefusal::default)?;
-        // `EnvFilter` reads a single word as a target to log in full, so that a mistyped level would log everything.
+        // `Targets` reads a single word as a target to log in full, so that a mistyped level would log everything.
         let word = text.split(',').map(str::trim).find(|part| {
             part.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
                 && part.parse::<LevelFilter>().is_err()
@@ -239,7 +239,7 @@ impl ValueForm for LogFilter {
         if let Some(word) = word.filter(|_| !text.contains('[')) {
             return Err(ValueRefusal::hint(format!("{LEVELS}; for a target write `{word}=info`")));
         }
-        EnvFilter::builder().parse(text).map_err(|_| ValueRefusal::hint(LEVELS))?;
+        text.parse::<Targets>().map_err(|_| ValueRefusal::hint(LEVELS))?;
         Ok(text.to_owned())
     }
     fn show(value: &String) -> Option<String> {

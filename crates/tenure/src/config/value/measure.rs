@@ -155,6 +155,22 @@ impl ValueForm for Percent {
     }
 }
 
+/// A share in percent, as a number.
+pub(in crate::config) struct Portion;
+
+impl ValueForm for Portion {
+    type Of = u32;
+    fn expected() -> String {
+        Percent::expected()
+    }
+    fn read(raw: &SettingValue) -> Result<u32, ValueRefusal> {
+        percent(raw, 0)
+    }
+    fn show(value: &u32) -> Option<String> {
+        Some(quoted(&format!("{value}%")))
+    }
+}
+
 /// The share of one client in percent, at least 1.
 pub(in crate::config) struct Share;
 

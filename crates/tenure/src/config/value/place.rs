@@ -50,13 +50,36 @@ impl ValueForm for Address {
     }
 }
 
+/// The name or address of a machine, with a port.
+pub(in crate::config) struct PeerAddress;
+
+impl ValueForm for PeerAddress {
+    type Of = String;
+    fn expected() -> String {
+        "a name or an IP address with a port such as \"tenure-1.internal:8486\"".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
+        let text = raw.text().ok_or_else(ValueRefusal::default)?;
+        let is_good = |text: &str| {
+            let authority: hyper::http::uri::Authority = text.parse().ok()?;
+            let is_plain = !authority.host().is_empty() && !text.contains('@');
+            (is_plain && authority.port_u16().is_some_and(|port| port != 0)).then_some(())
+        };
+        is_good(text).map(|()| text.to_owned()).ok_or_else(ValueRefusal::default)
+    }
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
 /// The URL of a store: an engine, a colon, and text that the engine interprets.
 pub(in crate::config) struct StoreUrl;
 
 impl ValueForm for StoreUrl {
     type Of = String;
     fn expected() -> String {
-        "the URL of a store such as \"disk:/var/lib/tenure\" or \"memory:\"".to_owned()
+        "the URL of a store such as \"disk:/var/lib/tenure\", \"memory:\" or \"nats://127.0.0.1:4222\""
+            .to_owned()
     }
     fn read(raw: &SettingValue) -> Result<String, ValueRefusal> {
         let text = raw.text().ok_or_else(ValueRefusal::default)?;
@@ -66,7 +89,13 @@ impl ValueForm for StoreUrl {
         }
     }
     fn show(value: &String) -> Option<String> {
-        Some(quoted(value))
+        // Whatever stands before an `@` may be a password.
+        match (value.split_once("://"), value.rsplit_once('@')) {
+            (Some((engine, _)), Some((_, servers))) => {
+                Some(quoted(&format!("{engine}://(hidden)@{servers}")))
+            }
+            _ => Some(quoted(value)),
+        }
     }
 }
 

@@ -82,6 +82,39 @@ impl ValueForm for PatternNumbers {
     }
 }
 
+/// Rates of principals, by name.
+pub(in crate::config) struct PrincipalRates;
+
+impl ValueForm for PrincipalRates {
+    type Of = Vec<(String, Rate)>;
+    fn expected() -> String {
+        "a list such as [\"corp:alice = 100/s\", \"key:ci-* = 10/s burst 50\"]".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<Self::Of, ValueRefusal> {
+        named(raw, rate, HINT)
+    }
+    fn show(value: &Self::Of) -> Option<String> {
+        Some(quoted_list(value.iter().map(|(name, rate)| format!("{name} = {rate}"))))
+    }
+}
+
+/// Numbers for principals, by name.
+pub(in crate::config) struct PrincipalNumbers;
+
+impl ValueForm for PrincipalNumbers {
+    type Of = Vec<(String, usize)>;
+    fn expected() -> String {
+        "a list such as [\"corp:alice = 8\", \"key:ci-* = 2\"]".to_owned()
+    }
+    fn read(raw: &SettingValue) -> Result<Self::Of, ValueRefusal> {
+        let hint = "each is the name of a principal with or without `*`, an equals sign, and a whole number from 1 on";
+        named(raw, number, hint)
+    }
+    fn show(value: &Self::Of) -> Option<String> {
+        Some(quoted_list(value.iter().map(|(name, number)| format!("{name} = {number}"))))
+    }
+}
+
 /// Numbers of requests at once for servers, by name.
 pub(in crate::config) struct ServerNumbers;
 
@@ -92,12 +125,7 @@ impl ValueForm for ServerNumbers {
     }
     fn read(raw: &SettingValue) -> Result<Self::Of, ValueRefusal> {
         let hint = "each is the name of a backend or `*`, an equals sign, and a whole number from 1 on";
-        let rows = raw.names()?;
-        let row = |row: &String| {
-            let (name, most) = row.split_once('=')?;
-            Some((name.trim().to_owned(), number(most.trim())?)).filter(|(name, _)| !name.is_empty())
-        };
-        rows.iter().map(row).collect::<Option<_>>().ok_or_else(|| ValueRefusal::hint(hint))
+        named(raw, number, hint)
     }
     fn show(value: &Self::Of) -> Option<String> {
         Some(quoted_list(value.iter().map(|(name, most)| format!("{name} = {most}"))))
@@ -106,6 +134,20 @@ impl ValueForm for ServerNumbers {
 
 fn number(text: &str) -> Option<usize> {
     text.parse().ok().filter(|number| (1..=1_000_000).contains(number))
+}
+
+/// Rows of a name and a value. A name may have an equals sign.
+fn named<T>(
+    raw: &SettingValue,
+    read: impl Fn(&str) -> Option<T>,
+    hint: &str,
+) -> Result<Vec<(String, T)>, ValueRefusal> {
+    let rows = raw.names()?;
+    let row = |row: &String| {
+        let (name, value) = row.rsplit_once('=')?;
+        Some((name.trim().to_owned(), read(value.trim())?)).filter(|(name, _)| !name.is_empty())
+    };
+    rows.iter().map(row).collect::<Option<_>>().ok_or_else(|| ValueRefusal::hint(hint))
 }
 
 fn patterns<T>(
@@ -151,6 +193,11 @@ mod tests {
         assert_eq!(PatternNumbers::show(&numbers).unwrap(), r#"["write = 2"]"#);
         let servers = ServerNumbers::read(&SettingValue::Untyped("files = 4,*=16".to_owned())).unwrap();
         assert_eq!(ServerNumbers::show(&servers).unwrap(), r#"["files = 4", "* = 16"]"#);
+        let principals = PrincipalRates::read(&list(&["corp:a=b = 5/s", "key:*=1/min"])).unwrap();
+        assert_eq!(PrincipalRates::show(&principals).unwrap(), r#"["corp:a=b = 5/s", "key:* = 1/min"]"#);
+        let weights = PrincipalNumbers::read(&list(&["key:ci = 4"])).unwrap();
+        assert_eq!(PrincipalNumbers::show(&weights).unwrap(), r#"["key:ci = 4"]"#);
+        assert!(PrincipalNumbers::read(&list(&["key:ci = 0"])).is_err());
         assert!(PatternRates::read(&list(&["files/* 5/s"])).is_err());
         assert!(
             PatternNumbers::read(&list(&["/ = 2"])).is_err() && ServerNumbers::read(&list(&["= 2"])).is_err()

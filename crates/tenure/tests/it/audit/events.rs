@@ -10,6 +10,7 @@ use crate::support::client::Ask;
 use crate::support::modern;
 use crate::support::node::demo_with;
 use crate::support::session::Session;
+use crate::support::wait::until;
 
 const CALL: [&str; 1] = ["call_finished"];
 
@@ -102,6 +103,94 @@ async fn al5_arguments_are_recorded_for_the_tools_that_are_listed_and_for_no_oth
 }
 
 #[tokio::test]
+async fn arguments_at_the_merged_endpoint_are_recorded_by_the_servers_own_names_too() {
+    let demo = env!("CARGO_BIN_EXE_tenure");
+    let backend = |name: &str| {
+        format!(
+            "[[backend]]\nname = \"{name}\"\ncommand = [\"{demo}\", \"stdio\", \"--store\", \"memory:\"]\n"
+        )
+    };
+    for (pattern, expected) in [
+        ("one/public_*", [true, false]),
+        ("public_echo", [true, true]),
+        ("two__public_echo", [false, true]),
+        ("*/public_echo", [true, true]),
+        ("one/*", [true, false]),
+        ("three/*", [false, false]),
+    ] {
+        let log = Log::new();
+        let world = World::with_settings(
+            &format!("{}{}", backend("one"), backend("two")),
+            &[("audit.file", &log.path().display().to_string()), ("audit.arguments", pattern)],
+        )
+        .await;
+        let token = world.token("alice");
+        let session = world.session(&token).await;
+        for (id, tool) in [(1, "one__public_echo"), (2, "two__public_echo")] {
+            let params = json!({ "name": tool, "arguments": { "text": "x" } });
+            let called = world.send(session.request(id, "tools/call", &params).bearer(&token)).await;
+            assert!(called.json()["result"].is_object(), "{called:?}");
+        }
+        world.node.stop().await;
+        let shown: Vec<_> = log.records(&CALL).iter().map(|record| record["args"].is_string()).collect();
+        assert_eq!(shown, expected, "{pattern}");
+    }
+}
+
+#[tokio::test]
+async fn calls_that_limits_refuse_are_refusals_and_bounded_whatever_form_the_answer_has() {
+    for answer in ["error", "tool_result"] {
+        let log = Log::new();
+        let path = log.path().display().to_string();
+        let settings = [
+            ("audit.file", path.as_str()),
+            ("limits.tools", "public_echo = 1/h"),
+            ("limits.max_wait", "0s"),
+            ("limits.answer", answer),
+        ];
+        let node = demo_with(&settings).await;
+        let session = Session::start(node.address()).await;
+        for id in 1..152 {
+            session.tool(id, "public_echo", &json!({ "text": "x" })).await;
+        }
+        node.stop().await;
+        let calls = log.shown(&CALL, &["name", "outcome"]);
+        assert_eq!(calls, ["public_echo ok"], "{answer}");
+        let refused = log.shown(&["refused"], &["name", "code", "reason", "outcome", "count"]);
+        let (last, each) = refused.split_last().unwrap();
+        assert_eq!(each.len(), 100, "{answer}");
+        for one in each {
+            assert_eq!(one, "public_echo -31029 rate_limited limited -", "{answer}");
+        }
+        assert_eq!(last, "- - more_of_the_same - 50", "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_is_refused_again_and_again_makes_no_more_records_where_they_are_required() {
+    let log = Log::new();
+    let path = log.path().display().to_string();
+    let settings = [
+        ("audit.file", path.as_str()),
+        ("audit.durability", "required"),
+        ("limits.tools", "public_echo = 1/h"),
+        ("limits.max_wait", "0s"),
+    ];
+    let node = demo_with(&settings).await;
+    let session = Session::start(node.address()).await;
+    for id in 1..152 {
+        session.tool(id, "public_echo", &json!({ "text": "x" })).await;
+    }
+    let other = session.tool(200, "create_workspace", &json!({})).await.json();
+    assert_eq!(other["error"]["data"]["limit"], "100 refused calls a minute", "{other}");
+    node.stop().await;
+    assert_eq!(log.records(&["call_begun"]).len(), 101);
+    let ends = log.shown(&CALL, &["outcome", "reason"]);
+    assert_eq!((ends.len(), ends[0].as_str(), ends[100].as_str()), (101, "ok -", "limited rate_limited"));
+    assert_eq!(log.shown(&["refused"], &["reason", "count"]), ["more_of_the_same 51"]);
+}
+
+#[tokio::test]
 async fn of_a_question_to_a_user_only_the_choice_is_recorded() {
     let log = Log::new();
     let path = log.path().display().to_string();
@@ -138,15 +227,43 @@ async fn what_operators_do_is_recorded_with_who_did_it() {
     let server = place.serve_with(&["--set", &log.setting()]).await;
     let session = Session::start(server.address()).await;
     place.told(&["sessions", "list"]).await;
-    place.told(&["sessions", "revoke", &label(&session)]).await;
+    let name = label(&session);
+    place.told(&["sessions", "set", &name, "team=red", "--ttl", "2h"]).await;
+    place.told(&["sessions", "set", &name, "team=blue"]).await;
+    place.told(&["sessions", "revoke", &name]).await;
     server.signal("TERM").await;
     server.ended().await;
     let user = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(log.path()).unwrap());
     assert_eq!(
-        log.shown(&["admin_action"], &["method", "name", "outcome", "principal/kind", "principal/sub"]),
-        [format!("sessions.revoke {} ok operator uid-{user}", label(&session))]
+        log.shown(
+            &["admin_action"],
+            &["method", "name", "outcome", "principal/kind", "principal/sub", "change"]
+        ),
+        [
+            format!(
+                r#"sessions.settings {name} ok operator uid-{user} {{"metadata.team":[null,"red"],"ttl_ms":["default",7200000]}}"#
+            ),
+            format!(r#"sessions.settings {name} ok operator uid-{user} {{"metadata.team":["red","blue"]}}"#),
+            format!("sessions.revoke {name} ok operator uid-{user} -"),
+        ]
     );
     assert_eq!(log.shown(&["session_ended"], &["outcome"]), ["revoked"]);
+}
+
+#[tokio::test]
+async fn changes_of_the_file_of_keys_are_recorded_by_the_server_that_reads_it() {
+    let log = Log::new();
+    let world = World::with_settings("", &[("audit.file", &log.path().display().to_string())]).await;
+    let secret = world.key("ci", "");
+    until("the new key", || log.records(&["key_added"]).len() == 1).await;
+    world.key_file().revoke("ci").unwrap();
+    until("the end of the key", || log.records(&["key_removed"]).len() == 1).await;
+    world.node.stop().await;
+    assert_eq!(
+        log.shown(&["key_added", "key_removed"], &["event", "name"]),
+        ["key_added ci", "key_removed ci"]
+    );
+    assert!(!log.text().contains(&secret));
 }
 
 #[tokio::test]

@@ -8,30 +8,30 @@ use tempfile::TempDir;
 use crate::cli::process::{Said, run};
 
 /// The folder of a log.
-pub(super) struct Log {
+pub(crate) struct Log {
     folder: TempDir,
 }
 
 impl Log {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("audit.jsonl")
     }
 
     /// A file beside it.
-    pub(super) fn beside(&self, end: &str) -> PathBuf {
+    pub(crate) fn beside(&self, end: &str) -> PathBuf {
         self.folder.path().join(format!("audit.jsonl{end}"))
     }
 
-    pub(super) fn setting(&self) -> String {
+    pub(crate) fn setting(&self) -> String {
         format!("audit.file={}", self.path().display())
     }
 
     /// Everything in all files of the log.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.files().iter().map(|file| std::fs::read_to_string(file).unwrap()).collect()
     }
 
@@ -43,14 +43,14 @@ impl Log {
     }
 
     /// The records of these events.
-    pub(super) fn records(&self, events: &[&str]) -> Vec<Value> {
+    pub(crate) fn records(&self, events: &[&str]) -> Vec<Value> {
         let text = self.text();
         let records = text.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));
         records.filter(|record| events.iter().any(|event| record["event"] == *event)).collect()
     }
 
     /// The records of these events as short texts of these members.
-    pub(super) fn shown(&self, events: &[&str], members: &[&str]) -> Vec<String> {
+    pub(crate) fn shown(&self, events: &[&str], members: &[&str]) -> Vec<String> {
         let show = |record: &Value| {
             let member = |name: &&str| match record.pointer(&format!("/{name}")) {
                 None => "-".to_owned(),
@@ -63,7 +63,7 @@ impl Log {
     }
 
     /// What `tenure audit verify` says of all its files.
-    pub(super) async fn verified(&self) -> Said {
+    pub(crate) async fn verified(&self) -> Said {
         let files: Vec<_> = self.files().iter().map(|file| file.display().to_string()).collect();
         let arguments: Vec<&str> =
             ["audit", "verify"].into_iter().chain(files.iter().map(String::as_str)).collect();

@@ -3,4 +3,4 @@
 mod callers;
 mod crashes;
 mod events;
-mod log;
+pub(crate) mod log;

@@ -1,11 +1,14 @@
 //! The first contact: no credentials, where to get some, and which are refused.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::world::{Bearing, PUBLIC, World, challenge};
-use crate::support::client::Ask;
+use crate::support::client::{Ask, Connection};
 use crate::support::modern;
 use crate::support::session::{Session, initialize, notification};
+use crate::support::wait::within;
 
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
@@ -28,6 +31,50 @@ async fn au1_a_caller_without_a_token_is_told_where_to_get_one() {
     }
     let preflight = Ask::new("OPTIONS", METADATA).header("Origin", "https://anywhere.example");
     assert_eq!(world.send(preflight).await.status(), 204);
+}
+
+/// Some clients send the head of a request and its body separately, and their next request on the same connection.
+#[tokio::test]
+async fn a_refused_request_is_read_to_its_end_and_its_connection_is_kept() {
+    let world = World::with("").await;
+    let (head, body) = head_and_body();
+    let mut connection = Connection::open(world.address()).await;
+    for _ in 0..3 {
+        connection.write(&head).await;
+        let early = tokio::time::timeout(Duration::from_millis(100), connection.head()).await;
+        assert!(early.is_err(), "the refusal comes after the body");
+        connection.write(&body).await;
+        let refused = connection.response().await;
+        assert_eq!((refused.status(), refused.header("connection")), (401, None));
+    }
+    connection.write(&Ask::new("GET", "/healthz").bytes()).await;
+    assert_eq!(connection.response().await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_client_whose_refused_request_is_not_read_is_told_that_the_connection_ends() {
+    let world = World::with("").await;
+    let (head, _) = head_and_body();
+    let head = String::from_utf8(head).unwrap();
+    let large = head.replace("Content-Length: ", "Content-Length: 9");
+    let waiting = head.replace("Content-Length: ", "Expect: 100-continue\r\nContent-Length: ");
+    assert!(large != head && waiting != head, "{head}");
+    // A body that does not come, one that is large, and one that the client has not begun to send.
+    for head in [head, large, waiting] {
+        let mut connection = Connection::open(world.address()).await;
+        connection.write(head.as_bytes()).await;
+        let refused = connection.response().await;
+        assert_eq!((refused.status(), refused.header("connection")), (401, Some("close")), "{head}");
+        assert_eq!(within("the connection is closed", connection.until_closed()).await, b"");
+    }
+}
+
+/// A request without credentials, as two writes.
+fn head_and_body() -> (Vec<u8>, Vec<u8>) {
+    let mut head = initialize("2025-11-25").bytes();
+    let end = head.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("the head ends") + 4;
+    let body = head.split_off(end);
+    (head, body)
 }
 
 #[tokio::test]

@@ -5,54 +5,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tenure_session::port::store::Space;
-use tenure_store::open::{StoreOptions, open};
 use tenure_testkit::issuer::SigningKey;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use super::office::Office;
+use super::secrets::{Secrets, files, records};
 use super::world::{Bearing, PUBLIC, now};
 use crate::support::client::{Ask, Response, connect};
 use crate::support::modern;
 use crate::support::session::{initialize, initialize_params, request};
 use crate::support::wait::within;
-
-/// Texts that must be nowhere, with what they are.
-#[derive(Default)]
-struct Secrets(Vec<(&'static str, String)>);
-
-impl Secrets {
-    fn add(&mut self, what: &'static str, text: &str) {
-        assert!(text.len() >= 16, "{what} is too short to be looked for: {text}");
-        self.0.push((what, text.to_owned()));
-    }
-
-    /// A token, and its parts that nobody else has.
-    fn token(&mut self, token: &str) {
-        let (signed, signature) = token.rsplit_once('.').expect("a signed token");
-        for (what, part) in [("the payload of a token", signed), ("the signature of a token", signature)] {
-            self.add(what, part);
-        }
-    }
-
-    fn search(&self, place: &str, bytes: &[u8]) {
-        self.search_but(place, bytes, &[]);
-    }
-
-    fn search_but(&self, place: &str, bytes: &[u8], but: &[&str]) {
-        // All secrets are ASCII, and a text is searched much faster than bytes are by hand.
-        let place_text = String::from_utf8_lossy(bytes);
-        for (what, text) in self.0.iter().filter(|(what, _)| !but.contains(what)) {
-            assert!(text.is_ascii(), "{what} could not be found in a text");
-            if let Some(at) = place_text.find(text.as_str()) {
-                let before = place_text.floor_char_boundary(at.saturating_sub(120));
-                let after = place_text.ceil_char_boundary((at + text.len() + 40).min(place_text.len()));
-                panic!("{what} is in {place}: {}", &place_text[before..after]);
-            }
-        }
-    }
-}
 
 fn hash(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(text))
@@ -74,12 +37,6 @@ fn bound(office: &Office, key: &SigningKey) -> (String, String) {
     });
     let proof = key.sign(&json!({ "alg": "ES256", "typ": "dpop+jwt", "jwk": jwk }), &proof);
     (token, proof)
-}
-
-fn files(folder: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.is_dir() { files(&entry, found) } else { found.push(entry) }
-    }
 }
 
 fn text_of(response: &Response) -> String {
@@ -293,13 +250,10 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
         let bytes = std::fs::read(file).unwrap();
         secrets.search_but(&file.display().to_string(), &bytes, &contents);
     }
-    let store = open(&format!("disk:{}", folder.display()), StoreOptions::default()).await.unwrap().store;
-    let mut records = 0;
-    for space in Space::ALL {
-        for (key, record) in store.list(space, None, 1000).await.unwrap() {
-            records += 1;
-            secrets.search_but(&format!("{space:?} {}", key.hex()), &record.value, &contents);
-        }
+    let mut count = 0;
+    for (name, value) in records(&folder).await {
+        count += 1;
+        secrets.search_but(&name, &value, &contents);
     }
-    assert!(records > 5, "{records}");
+    assert!(count > 5, "{count}");
 }

@@ -12,22 +12,27 @@ use crate::support::events::Events;
 use crate::support::session::{Session, initialize, notification};
 
 /// A server in a process of its own.
-pub(super) struct Office {
-    pub(super) gateway: Gateway,
-    pub(super) issuer: FakeIssuer,
-    pub(super) keys: tempfile::TempDir,
+pub(crate) struct Office {
+    pub(crate) gateway: Gateway,
+    pub(crate) issuer: FakeIssuer,
+    pub(crate) keys: tempfile::TempDir,
 }
 
 impl Office {
     /// A gateway, with the demo in a process behind it for each session.
-    pub(super) async fn gateway() -> Self {
+    pub(crate) async fn gateway() -> Self {
         let demo = env!("CARGO_BIN_EXE_tenure");
         let command = format!("\"{demo}\", \"stdio\", \"--store\", \"memory:\", \"--log-level\", \"warn\"");
         Self::with("", &format!("[child]\nwarm = 0\ncommand = [{command}]\n")).await
     }
 
     /// The demo itself, with more lines in `[auth]`, and with sections.
-    pub(super) async fn with(auth: &str, sections: &str) -> Self {
+    pub(crate) async fn with(auth: &str, sections: &str) -> Self {
+        Self::with_issuer(auth, sections, "").await
+    }
+
+    /// The same with more lines in `[[issuer]]`.
+    pub(crate) async fn with_issuer(auth: &str, sections: &str, lines: &str) -> Self {
         let issuer = FakeIssuer::start(SigningKey::es256("first")).await;
         let keys = tempfile::tempdir().unwrap();
         let file = keys.path().join("keys.toml");
@@ -35,7 +40,7 @@ impl Office {
             "[streams]\njson_wait = \"0s\"\n\
              [data_sessions]\noffer = \"always\"\n\
              [auth]\npublic_url = \"{PUBLIC}\"\nkeys_file = \"{}\"\n{auth}{sections}\
-             [[issuer]]\nname = \"corp\"\nurl = \"{}\"\n",
+             [[issuer]]\nname = \"corp\"\nurl = \"{}\"\n{lines}",
             file.display(),
             issuer.url
         );
@@ -43,7 +48,7 @@ impl Office {
         Self { gateway, issuer, keys }
     }
 
-    pub(super) fn token(&self, user: &str, issued: u64) -> String {
+    pub(crate) fn token(&self, user: &str, issued: u64) -> String {
         let claims = json!({
             "iss": self.issuer.url, "sub": user, "aud": format!("{PUBLIC}/mcp"), "client_id": "app",
             "iat": issued, "exp": now().0 + 600,
@@ -51,11 +56,11 @@ impl Office {
         self.issuer.token(&claims)
     }
 
-    pub(super) async fn send(&self, ask: Ask) -> Response {
+    pub(crate) async fn send(&self, ask: Ask) -> Response {
         ask.send(self.gateway.address).await
     }
 
-    pub(super) async fn session(&self, token: &str) -> Session {
+    pub(crate) async fn session(&self, token: &str) -> Session {
         let response = self.send(initialize("2025-11-25").bearer(token)).await;
         let session = Session::of(self.gateway.address, "/mcp", &response);
         let ready = session.post(&notification("notifications/initialized")).bearer(token);
@@ -63,35 +68,35 @@ impl Office {
         session
     }
 
-    pub(super) async fn open_stream(&self, ask: Ask, token: &str) -> Events {
+    pub(crate) async fn open_stream(&self, ask: Ask, token: &str) -> Events {
         ask.bearer(token).open(self.gateway.address).await
     }
 
-    pub(super) async fn command(&self, arguments: &[&str]) -> Said {
+    pub(crate) async fn command(&self, arguments: &[&str]) -> Said {
         let mut command = tenure(arguments);
         command.env("TENURE_STORE", format!("disk:{}", self.gateway.folder.path().join("store").display()));
         finish(command).await
     }
 
-    pub(super) async fn told(&self, arguments: &[&str]) -> String {
+    pub(crate) async fn told(&self, arguments: &[&str]) -> String {
         let said = self.command(arguments).await;
         assert_eq!(said.code, Some(0), "{arguments:?}: {}", said.err);
         said.out
     }
 
     /// The row of `principals list` about this one.
-    pub(super) async fn row(&self, principal: &str) -> Option<Value> {
+    pub(crate) async fn row(&self, principal: &str) -> Option<Value> {
         let text = self.told(&["principals", "list", "--json"]).await;
         let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         rows.into_iter().find(|row| row["principal"] == principal)
     }
 
-    pub(super) fn key_file(&self) -> ApiKeyFile {
+    pub(crate) fn key_file(&self) -> ApiKeyFile {
         ApiKeyFile::at(self.keys.path().join("keys.toml"))
     }
 
     /// A new static key that the gateway knows.
-    pub(super) async fn key(&self, name: &str) -> String {
+    pub(crate) async fn key(&self, name: &str) -> String {
         let new = NewKey { name: name.to_owned(), ..NewKey::default() };
         let key = self.key_file().add(new, now()).unwrap().expose().to_owned();
         // The file is looked at every second.

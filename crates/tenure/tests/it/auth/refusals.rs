@@ -90,6 +90,52 @@ async fn credentials_that_cannot_be_read_are_a_bad_request() {
 }
 
 #[tokio::test]
+async fn callers_whose_issuer_hangs_hold_up_no_other() {
+    let world = World::start().await;
+    let key = world.key("ci", "");
+    // Another node, which has never had the keys of the issuer.
+    world.issuer.hang(true);
+    let (folder, path) = (tempfile::tempdir().unwrap(), world.key_file().path().display().to_string());
+    let second = config(&world.issuer.url, &folder, "", &[("auth.keys_file", &path)]);
+    let second = tenure::Node::start(&second).await.unwrap();
+    let (done, has_answers) = tokio::sync::watch::channel(false);
+    let waiting = (0..100).map(|number| {
+        let ask = initialize("2025-11-25").bearer(&world.token(&format!("user-{number}")));
+        ask.send(second.address())
+    });
+    let waiting = async {
+        let answers = futures_util::future::join_all(waiting).await;
+        done.send_replace(true);
+        answers
+    };
+    let others = async {
+        for _ in 0..20 {
+            let begun = initialize("2025-11-25").header("X-API-Key", &key).send(second.address()).await;
+            assert_eq!(begun.status(), 200, "{begun:?}");
+        }
+        assert!(!*has_answers.borrow(), "they were served while the others waited");
+    };
+    let (answers, ()) = tokio::join!(waiting, others);
+    for answer in answers {
+        assert_eq!(answer.fault(), (503, -31001, "auth_unavailable".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_keys_that_others_can_write_is_refused_at_the_start() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::start().await;
+    let key = world.key("ci", "");
+    std::fs::set_permissions(world.key_file().path(), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = world.key_file().path().display().to_string();
+    let second = config(&world.issuer.url, &folder, "", &[("auth.keys_file", &path)]);
+    let refused = tenure::Node::start(&second).await.map(drop).unwrap_err();
+    let said = format!("{refused:?}");
+    assert!(said.contains("other users can write") && !said.contains(&key), "{said}");
+}
+
+#[tokio::test]
 async fn au4_an_issuer_that_was_never_reached_is_not_the_callers_fault() {
     let world = World::start().await;
     let token = world.token("alice");

@@ -6,7 +6,7 @@ use super::process::Server;
 use crate::stdio::process::Process;
 use crate::support::client::Ask;
 use crate::support::modern;
-use crate::support::session::Session;
+use crate::support::session::{Session, request};
 
 /// The lines about requests in a log, as short texts of these members.
 pub(crate) fn lines(log: &str, members: &[&str]) -> Vec<String> {
@@ -134,6 +134,67 @@ async fn requests_over_stdio_leave_a_line_each() {
         ]
     );
     assert!(client != "-", "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_in_the_words_of_a_tool_is_no_failure_of_the_tool() {
+    let limits = ["--set", "limits.tools=public_echo = 1/min", "--set", "limits.max_wait=0s"];
+    let answer = ["--set", "limits.answer=tool_result"];
+    let server = Server::start(&[&["--log", "json"], &limits[..], &answer].concat()).await;
+    let session = Session::start(server.address()).await;
+    for id in 1..3 {
+        let said = session.tool(id, "public_echo", &json!({ "text": "hello" })).await.json();
+        assert_eq!(said["result"]["isError"] == true, id == 2, "{said}");
+    }
+    let params = json!({ "name": "public_echo", "arguments": { "text": "x" } });
+    modern::ask(3, "tools/call", &params).send(server.address()).await;
+    let log = log_of(server).await;
+    let mut seen = lines(&log, &["name", "outcome", "code", "reason"]);
+    seen.retain(|line| line.starts_with("public_echo"));
+    let limited = "public_echo limited - rate_limited";
+    assert_eq!(seen, ["public_echo ok - -", limited, limited]);
+}
+
+#[tokio::test]
+async fn each_request_of_a_batch_over_stdio_leaves_a_line() {
+    let mut process = Process::start(&["--log", "json"]);
+    let batch = |last: serde_json::Value| {
+        json!([
+            request(1, "ping", &json!({})),
+            { "jsonrpc": "2.0", "method": "notifications/roots/list_changed" },
+            request(2, "tools/call", &json!({ "name": "public_echo", "arguments": { "text": "two" } })),
+            last,
+        ])
+    };
+    let good = batch(request(3, "tools/call", &json!({ "name": "no_such_tool", "arguments": {} })));
+    process.send(&good).await;
+    process.message().await;
+    process.shake_hands_as("2025-03-26").await;
+    process.send(&good).await;
+    for _ in 0..3 {
+        process.message().await;
+    }
+    process.send(&batch(json!(17))).await;
+    process.message().await;
+    process.close_input();
+    let log = process.ended().await.logs;
+    let mut seen = lines(&log, &["method", "name", "outcome", "reason", "batch"]);
+    seen.retain(|line| !line.ends_with(" -"));
+    seen.sort();
+    assert_eq!(
+        seen,
+        [
+            "- - error batch_not_allowed 4",
+            "- - error invalid_request 4",
+            "ping - ok - 4",
+            "tools/call no_such_tool error invalid_params 4",
+            "tools/call public_echo ok - 4",
+        ]
+    );
+    let mut whole = lines(&log, &["batch", "id", "method"]);
+    whole.retain(|line| line.starts_with("4 ") && !line.ends_with(" -"));
+    let ids: std::collections::HashSet<_> = whole.iter().map(|line| line.split(' ').nth(1)).collect();
+    assert_eq!((whole.len(), ids.len()), (3, 1), "one id for a batch: {whole:?}");
 }
 
 #[tokio::test]

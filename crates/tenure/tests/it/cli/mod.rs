@@ -4,6 +4,7 @@ pub(crate) mod access;
 mod descriptors;
 mod logs;
 mod lost;
+mod nats;
 pub(crate) mod process;
 mod serve;
 mod stores;

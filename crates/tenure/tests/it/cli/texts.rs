@@ -40,6 +40,7 @@ async fn every_operator_command_explains_itself_with_examples() {
         ("limits", &["show"]),
         ("store", &["check", "backup", "copy", "list", "new-key"]),
         ("principals", &["list", "show", "revoke", "reinstate"]),
+        ("admin", &["open"]),
     ] {
         for command in commands {
             let arguments: Vec<_> = group.split(' ').chain([*command, "--help"]).collect();

@@ -61,7 +61,8 @@ impl World {
         let responder = Arc::clone(&backend).responder().expect("there is one");
         // Nothing here is about the transport's own sessions.
         let limits = Limits { idle_ttl: None, max_lifetime: None, ..Limits::default() };
-        let sessions = Sessions::start(SessionParts { store, backend, clock: clock.clone(), limits });
+        let sessions =
+            Sessions::start(SessionParts { store, backend, clock: clock.clone(), limits, roster: None });
         let exchanges = Exchanges::start(exchange::ExchangeParts {
             responder,
             clock,

@@ -6,7 +6,7 @@ use super::support::{OldClient, Socket, tool_call};
 use crate::cli::access::{lines, log_of};
 use crate::cli::process::Server;
 use crate::support::client::Ask;
-use crate::support::session::request;
+use crate::support::session::{initialize_params, notification, request};
 
 #[tokio::test]
 async fn requests_at_every_door_leave_their_lines() {
@@ -23,6 +23,15 @@ async fn requests_at_every_door_leave_their_lines() {
     drop(old);
     let mut socket = Socket::start(address).await;
     socket.send(&tool_call(2, "no_such_tool", &json!({}))).await;
+    socket.next().await;
+    drop(socket);
+    let mut socket = Socket::open(address, &[("sec-websocket-protocol", "mcp")]).await;
+    socket.send(&request(0, "initialize", &initialize_params("2025-03-26"))).await;
+    socket.next().await;
+    socket.send(&notification("notifications/initialized")).await;
+    let echo = tool_call(2, "public_echo", &json!({ "text": "x" }));
+    socket.send(&json!([echo, tool_call(3, "no_such_tool", &json!({}))])).await;
+    socket.next().await;
     socket.next().await;
     drop(socket);
     let log = log_of(server).await;
@@ -42,6 +51,7 @@ async fn requests_at_every_door_leave_their_lines() {
             "sse - - - public_echo ok",
             "websocket - - - - ok",
             "websocket - - - no_such_tool error",
+            "websocket - - - public_echo ok",
         ]
     );
 }

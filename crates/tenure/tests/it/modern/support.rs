@@ -26,7 +26,7 @@ pub(crate) struct Steered {
 }
 
 /// A backend that has no sessions.
-struct Standing(Arc<FakeResponder>);
+pub(crate) struct Standing(pub(crate) Arc<FakeResponder>);
 
 impl Backend for Standing {
     fn open(&self, _: Open) -> BoxFuture<Result<Opened, RpcError>> {

@@ -75,7 +75,9 @@ async fn the_socket_tells_of_every_background_loop_and_a_list_only_of_those_that
     names.sort_unstable();
     let all = [
         "deadlines of sessions",
+        "history of figures",
         "limits of clients",
+        "load of the process",
         "sweep of data sessions",
         "sweep of kept calls",
         "sweep of sessions",

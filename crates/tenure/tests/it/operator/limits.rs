@@ -6,7 +6,7 @@ use super::place::{Place, kill, stop};
 use crate::support::session::Session;
 
 #[tokio::test]
-async fn what_a_principal_has_left_is_shown_and_the_calls_of_the_day_outlive_a_kill() {
+async fn what_a_principal_has_left_is_shown_and_its_quotas_outlive_a_restart() {
     let place = Place::new();
     let flags = [
         "--set",
@@ -15,6 +15,8 @@ async fn what_a_principal_has_left_is_shown_and_the_calls_of_the_day_outlive_a_k
         "limits.principal_concurrent=4",
         "--set",
         "limits.calls_per_day=10",
+        "--set",
+        "limits.calls_per_month=100",
     ];
     let server = place.serve_with(&flags).await;
     assert_eq!(place.told(&["limits", "show", "--json"]).await, "");
@@ -29,20 +31,19 @@ async fn what_a_principal_has_left_is_shown_and_the_calls_of_the_day_outlive_a_k
             limits.map(|line| (line["what"].as_str().unwrap().to_owned(), line["left"].as_u64().unwrap()));
         (row["principal"].clone(), limits.collect::<Vec<_>>())
     };
-    let expected = |rate, day| {
-        (Value::Null, vec![("rate".to_owned(), rate), ("at_once".to_owned(), 4), ("day".to_owned(), day)])
-    };
-    assert_eq!(left(&place.told(&["limits", "show", "--json"]).await), expected(47, 7));
-    assert_eq!(left(&place.told(&["limits", "show", "anonymous", "--json"]).await), expected(47, 7));
+    let expected = [("rate", 47), ("at_once", 4), ("day", 7), ("month", 97)];
+    let expected = (Value::Null, expected.map(|(what, left)| (what.to_owned(), left)).to_vec());
+    assert_eq!(left(&place.told(&["limits", "show", "--json"]).await), expected);
+    assert_eq!(left(&place.told(&["limits", "show", "anonymous", "--json"]).await), expected);
     let (name, of_other) = left(&place.told(&["limits", "show", "corp:ann", "--json"]).await);
     assert_eq!((name, of_other[0].1), (json!("corp:ann"), 50));
     let shown = place.told(&["limits", "show"]).await;
-    assert!(shown.contains("anonymous") && shown.contains("10/d"), "{shown}");
+    assert!(shown.contains("anonymous") && shown.contains("10/d") && shown.contains("100/month"), "{shown}");
 
     // What was counted is written every five seconds, and when the server stops.
     stop(server).await;
     let server = place.serve_with(&flags).await;
-    assert_eq!(left(&place.told(&["limits", "show", "anonymous", "--json"]).await).1[2].1, 7);
+    assert_eq!(left(&place.told(&["limits", "show", "anonymous", "--json"]).await).1[2..], expected.1[2..]);
     kill(server).await;
     let offline = place.run(&["limits", "show"]).await;
     assert_eq!(offline.err, "no server has this store open, so nothing is limited\n");

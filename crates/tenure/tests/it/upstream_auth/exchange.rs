@@ -2,12 +2,16 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
+use tenure_testkit::token_server::FakeTokenServer;
 
-use super::recorder::refusal;
+use super::recorder::{Recorder, refusal};
 use super::world::{EXCHANGE, World, echo};
-use crate::auth::world::Bearing;
+use crate::auth::office::Office;
+use crate::auth::world::{Bearing, now};
 use crate::support::modern;
+use crate::support::node::demo;
 use crate::support::session::initialize;
+use crate::support::wait::until;
 
 #[tokio::test]
 async fn up2_two_principals_have_two_tokens_and_a_hundred_calls_cause_one_request_for_each() {
@@ -108,6 +112,91 @@ async fn a_token_got_in_exchange_counts_no_longer_than_the_callers_own() {
     let again = world.send(echo(&session, 3, "again").bearer(&next)).await.json();
     assert!(again["result"].is_object(), "{again}");
     assert_eq!(world.server.asked().last().unwrap().field("subject_token"), next);
+}
+
+/// A call of a tool that does not end.
+fn endless() -> serde_json::Value {
+    json!({ "name": "long_task", "arguments": { "seconds": 3600, "interval_ms": 50 }, "_meta": { "progressToken": 1 } })
+}
+
+#[tokio::test]
+async fn a_server_is_told_of_a_cancellation_and_an_end_after_the_callers_token_has_expired() {
+    let world = World::with(EXCHANGE).await;
+    let ends = now().0 + 2;
+    let short = world.token_with("ann", &json!({"exp": ends}));
+    let session = world.session(&short).await;
+    let call = session.request(7, "tools/call", &endless()).bearer(&short);
+    let mut call = call.open(world.address()).await;
+    call.message().await.expect("progress");
+    while now().0 <= ends {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    // The gateway still takes the token for a while, since clocks differ.
+    let cancelled =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+    assert_eq!(world.send(session.post(&cancelled).bearer(&short)).await.status(), 202);
+    let reaches = |what: &'static str| {
+        world.seen().into_iter().find(|seen| seen.method == what || seen.body.contains(what))
+    };
+    until("the cancellation", || reaches("notifications/cancelled").is_some()).await;
+    assert_eq!(world.send(session.delete().bearer(&short)).await.status(), 204);
+    until("the end", || reaches("DELETE").is_some()).await;
+    for what in ["notifications/cancelled", "DELETE"] {
+        let token = reaches(what).and_then(|seen| seen.header("authorization").map(str::to_owned));
+        assert_eq!(token.as_deref(), Some("Bearer upstream-token-1-ann"), "{what}");
+    }
+    assert_eq!(world.server.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_is_told_of_the_end_of_a_session_whose_principal_is_revoked() {
+    let (behind, server) = (demo().await, FakeTokenServer::start().await);
+    let recorder = Recorder::before(behind.address()).await;
+    let upstream = EXCHANGE.replace("TOKEN_URL", &server.token_url());
+    let upstream = format!("[upstream]\nurl = \"{}\"\npatience = \"0s\"\n{upstream}", recorder.url("/mcp"));
+    let office = Office::with("", &upstream).await;
+    let ann = office.token("ann", now().0 - 5);
+    let session = office.session(&ann).await;
+    let mut call = office.open_stream(session.request(1, "tools/call", &endless()), &ann).await;
+    call.message().await.expect("progress");
+    office.told(&["principals", "revoke", "corp:ann"]).await;
+    let end = || recorder.seen().into_iter().find(|seen| seen.method == "DELETE");
+    until("the end", || end().is_some()).await;
+    assert_eq!(end().unwrap().header("authorization"), Some("Bearer upstream-token-1-ann"));
+    assert_eq!(server.asked().len(), 1);
+    behind.stop().await;
+}
+
+#[tokio::test]
+async fn exchanges_of_tokens_are_recorded_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let audit = format!("{EXCHANGE}[audit]\nfile = \"{}\"\n", file.display());
+    let world = World::with(&audit).await;
+    let ann = world.token("ann");
+    world.session(&ann).await;
+    world.server.refuses(Some((400, json!({"error": "invalid_target"}))));
+    let refused = world.send(initialize("2025-11-25").bearer(&world.token("bob"))).await.json();
+    assert_eq!(refused["error"]["data"]["reason"], "backend_unauthorized", "{refused}");
+    let server = world.recorder.url("/mcp");
+    world.node.stop().await;
+    let text = std::fs::read_to_string(file).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let of = |record: serde_json::Value| {
+        (record["event"] == "token_exchanged").then(|| {
+            assert_eq!(record["name"], server.as_str());
+            format!(
+                "{} {} {} {}",
+                record["principal"]["sub"],
+                record["principal"]["client_id"],
+                record["outcome"],
+                record["reason"]
+            )
+        })
+    };
+    let told: Vec<_> = records.filter_map(of).collect();
+    assert_eq!(told, [r#""ann" "app" "ok" null"#, r#""bob" "app" "error" "refused""#]);
+    assert!(!text.contains(&ann) && !text.contains("upstream-token"));
 }
 
 #[tokio::test]

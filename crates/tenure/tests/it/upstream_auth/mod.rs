@@ -3,7 +3,7 @@
 //! The server is a whole node with the demo, behind a recorder that notes the head of every request and refuses on command.
 //! Checks of the reference have their ids in the names of tests: `up1_…`.
 
-mod recorder;
+pub(crate) mod recorder;
 mod world;
 mod never;
 mod client_credentials;

@@ -10,21 +10,21 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// A request as the server behind gets it.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) method: String,
-    pub(super) path: String,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// Names in small letters.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Seen {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Everything, to look for something in it.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!("{self:?}")
     }
 }
@@ -32,8 +32,8 @@ impl Seen {
 /// Returns the whole response for a request that is to be refused.
 type Gate = Box<dyn FnMut(&Seen) -> Option<String> + Send>;
 
-pub(super) struct Recorder {
-    pub(super) address: SocketAddr,
+pub(crate) struct Recorder {
+    pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     _serves: AbortOnDropHandle<()>,
 }
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 impl Recorder {
-    pub(super) async fn before(behind: SocketAddr) -> Self {
+    pub(crate) async fn before(behind: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let gate: Gate = Box::new(|_| None);
@@ -54,21 +54,21 @@ impl Recorder {
         Self { address, shared, _serves: serves }
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().clone()
     }
 
-    pub(super) fn gate(&self, gate: impl FnMut(&Seen) -> Option<String> + Send + 'static) {
+    pub(crate) fn gate(&self, gate: impl FnMut(&Seen) -> Option<String> + Send + 'static) {
         *self.shared.gate.lock() = Box::new(gate);
     }
 }
 
 /// A refusal as an authorization-minded server writes it, which no client of the gateway may ever see.
-pub(super) fn refusal(status: u16) -> String {
+pub(crate) fn refusal(status: u16) -> String {
     let body =
         r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32099,"message":"upstream says: log in at evil"}}"#;
     format!(

@@ -1,0 +1,17 @@
+//! Several nodes that share a store: any of them serves any session, and one that is lost is replaced.
+
+mod world;
+mod fleet;
+mod calls;
+mod identity;
+mod recording;
+mod doors;
+mod losing;
+mod modern;
+mod news;
+mod observing;
+mod rolling;
+mod operators;
+mod stopping;
+mod strangers;
+mod streams;
