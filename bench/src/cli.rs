@@ -21,12 +21,15 @@ Examples:
   tenure-bench data --quick                        the same in a few seconds; no figures to show
   tenure-bench eras                                calls without sessions, and the bridges between the eras
   tenure-bench eras --quick                        the same in a few seconds; no figures to show
+  tenure-bench controls                            what credentials, limits and logs add to a call
+  tenure-bench controls --only native-plain,native-token
   tenure-bench gateway                             what gateways add to the server behind them
   tenure-bench all --json figures.json             everything but gateways, raw figures into a file
 
 Rows: hyper, axum (floors), rmcp (its own HTTP service), tenure, tenure-disk, tenure-rmcp, tenure-native;
-for `data`: plain, data, plain-disk, data-disk; for `gateway`: pipes, tenure, tenure-share, supergateway,
-mcp-proxy-npm, mcp-proxy-pypi over stdio, and http, tenure-upstream, mcp-proxy-upstream, fastmcp over HTTP. Gateways of others are
+for `data`: plain, data, plain-disk, data-disk; for `controls`: native-plain, native-bytes, native-token, native-key,
+native-limits, native-access, native-metrics, native-traces, access-metrics, access-traces, native-audit, native-all;
+for `gateway`: pipes, tenure, tenure-share, supergateway, mcp-proxy-npm, mcp-proxy-pypi over stdio, and http, tenure-upstream, mcp-proxy-upstream, fastmcp over HTTP. Gateways of others are
 installed with npm and pip first. `eras calls` has the first ones without tenure-disk; rows of `eras bridges` are named like
 stdio-session-modern: how the server is reached, the era of the client, the era of the server.
 Binaries of Tenure are looked up beside this one; build them first with
@@ -34,8 +37,8 @@ Binaries of Tenure are looked up beside this one; build them first with
 
 The Markdown report goes to stdout, progress to stderr.";
 
-/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions, eras,
-/// gateways.
+/// Measures MCP servers side by side: calls, idle sessions, open streams, replay, storage, data sessions, credentials,
+/// limits and logs, eras, gateways.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-bench", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -59,6 +62,8 @@ pub(crate) enum Command {
     Data(Asked<DataArgs>),
     /// What does a call without a session cost (revision 2026-07-28), and what the bridges between the eras?
     Eras(Asked<QuestionArgs<ErasQuestion>>),
+    /// What do credentials, limits and logs add to a call?
+    Controls(Asked<ControlsArgs>),
     /// What do gateways add to the server behind them, ours and others'?
     Gateway(Asked<GatewayArgs>),
     /// All questions but `gateway`, which needs npm and pip, one after the other
@@ -90,6 +95,7 @@ impl Command {
             Command::Store(args) => &args.common,
             Command::Data(args) => &args.common,
             Command::Eras(args) => &args.common,
+            Command::Controls(args) => &args.common,
             Command::Gateway(args) => &args.common,
             Command::All(args) => &args.common,
             Command::Server(_) | Command::StoreWorker { .. } | Command::DataWorker { .. } => return None,
@@ -277,6 +283,22 @@ pub(crate) enum ErasQuestion {
     Calls,
     /// CPU and latency of a gateway between a client and a server of either era
     Bridges,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ControlsArgs {
+    /// Few connections and a short window, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Interleaved rounds [default: 10]
+    #[arg(long)]
+    pub(crate) rounds: Option<usize>,
+    /// Seconds measured per row and round [default: 1.5]
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
+    /// Fail if a target does not hold
+    #[arg(long)]
+    pub(crate) hold: bool,
 }
 
 #[derive(Debug, Args)]

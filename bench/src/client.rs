@@ -27,6 +27,8 @@ const ID_DIGITS: usize = 7;
 pub(crate) struct Endpoint {
     pub(crate) address: SocketAddr,
     path: String,
+    /// What clients show with each request.
+    authorization: Option<String>,
 }
 
 /// A connection that is used again for each call.
@@ -38,7 +40,13 @@ impl Endpoint {
         let rest = url.strip_prefix("http://").with_context(|| format!("`{url}` is no http:// URL"))?;
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let address = authority.parse().with_context(|| format!("`{url}` names no IP address and port"))?;
-        Ok(Endpoint { address, path: if path.is_empty() { "/".to_owned() } else { path.to_owned() } })
+        let path = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
+        Ok(Endpoint { address, path, authorization: None })
+    }
+
+    /// The same for clients that show these credentials.
+    pub(crate) fn with_authorization(self, authorization: Option<String>) -> Endpoint {
+        Endpoint { authorization, ..self }
     }
 
     /// Connects to it.
@@ -51,6 +59,7 @@ impl Endpoint {
     fn ask(&self, ask: Ask, session: Option<&str>) -> Ask {
         let host = self.address.to_string();
         let ask = ask.at(&self.path).header("Host", &host).header("MCP-Protocol-Version", PROTOCOL);
+        let ask = ask.header_if("Authorization", self.authorization.as_deref());
         ask.header_if("Mcp-Session-Id", session)
     }
 }

@@ -10,3 +10,10 @@ use std::time::Instant;
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
+
+/// Seconds since 1970, for what expires.
+#[expect(clippy::disallowed_methods, reason = "a server that is measured compares it with the real time")]
+pub(crate) fn unix_now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}

@@ -1,18 +1,20 @@
 //! Measures MCP servers side by side in one run: what a call, an idle session, an open stream, a
-//! replay, storage, data sessions, calls of either era and gateways cost. One question per subcommand; each server is a process of its own, so that
+//! replay, storage, data sessions, credentials, limits, logs, calls of either era and gateways cost. One question per subcommand; each server is a process of its own, so that
 //! its CPU time and memory can be read from the kernel and not guessed.
 //!
-//! Code map, in reading order: `cli` (flags), `plan` (sizes), `rows` (which servers), `process` and `machine` (what
+//! Code map, in reading order: `cli` (flags), `plan` (sizes), `rows` (which servers), `control` (what is switched on in them), `process` and `machine` (what
 //! the kernel says about them), `client` (requests and their checks), `load` (the closed loop), `rounds` (rows measured
 //! in turn, and compared), `table` and `target` (what is shown of them), then one module per question (`calls`, `idle`,
 //! `streams`, `replay`), `store` and `data` (questions about storage and about data sessions, with maps of their own),
-//! `eras` (calls without sessions, and the bridges), `gateway` (ours and those of others), `report` (the sections of a
+//! `controls` (credentials, limits and logs), `eras` (calls without sessions, and the bridges), `gateway` (ours and those of others), `report` (the sections of a
 //! run), and `servers` (the floors and the rival, run as `tenure-bench server <name>`).
 
 mod calls;
 mod cli;
 mod client;
 mod clock;
+mod control;
+mod controls;
 mod crowd;
 mod data;
 mod eras;
@@ -45,7 +47,9 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{AllCommand, Asked, Cli, Command, CommonArgs, DataQuestion, QuestionArgs, StoreQuestion};
+use crate::cli::{
+    AllCommand, Asked, Cli, Command, CommonArgs, ControlsArgs, DataQuestion, QuestionArgs, StoreQuestion,
+};
 use crate::eras::Eras;
 use crate::plan::Plan;
 use crate::report::Report;
@@ -87,7 +91,9 @@ fn measure(command: &Command) -> Result<()> {
         let text = serde_json::to_string_pretty(&report).context("encode the figures as JSON")?;
         std::fs::write(path, text + "\n").with_context(|| format!("write `{}`", path.display()))?;
     }
-    std::io::stdout().lock().write_all(report.markdown().as_bytes()).context("print the report")
+    std::io::stdout().lock().write_all(report.markdown().as_bytes()).context("print the report")?;
+    ensure!(report.failed().is_empty(), "a target does not hold: {}", report.failed().join("; "));
+    Ok(())
 }
 
 async fn run(command: &Command) -> Result<Report> {
@@ -128,6 +134,9 @@ async fn run(command: &Command) -> Result<Report> {
             report.describe(&eras.servers);
             eras::run(&eras).await?
         }
+        Command::Controls(Asked { common, args }) => {
+            controls::run(&report.select(common, Bench::Controls)?, args).await?
+        }
         Command::Gateway(Asked { common, args }) => gateway::run(common, args).await?,
         Command::All(args) => {
             run_all(args, &mut report).await?;
@@ -149,6 +158,7 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     let select = |bench| Rows::select_any(common, bench);
     let (calls, idle, streams) = (select(Bench::Calls)?, select(Bench::Idle)?, select(Bench::Streams)?);
     let (replay, data_rows) = (select(Bench::Replay)?, select(Bench::Data)?);
+    let controls_rows = select(Bench::Controls)?;
     // A user who names rows wants those servers and no others.
     let is_everything = common.only.is_empty();
     // Calls have a table of their own here, with the same two rows in it.
@@ -158,7 +168,7 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     let asked = if is_everything { Vec::new() } else { vec![DataQuestion::Calls] };
     let data = Plan::new(common, &QuestionArgs::full(asked), args.data_sessions, None)?;
     let eras = Eras::of_all(common)?;
-    for rows in [&calls, &idle, &streams, &replay, &data_rows, &eras.servers] {
+    for rows in [&calls, &idle, &streams, &replay, &data_rows, &controls_rows, &eras.servers] {
         report.describe(rows);
     }
     if !calls.is_empty() {
@@ -178,6 +188,9 @@ async fn run_all(args: &AllCommand, report: &mut Report) -> Result<()> {
     }
     if !data_rows.is_empty() {
         report.add(data::run(&data, Some(&data_rows)).await?);
+    }
+    if !controls_rows.is_empty() {
+        report.add(controls::run(&controls_rows, &ControlsArgs::default()).await?);
     }
     if !eras.is_empty() {
         report.add(eras::run(&eras).await?);

@@ -115,6 +115,10 @@ impl Server {
     pub(crate) async fn start(row: &Row) -> Result<Server> {
         let folder = row.keeps_files().then(|| Scratch::new(row.dir.as_deref())).transpose()?;
         let place = folder.as_ref().map_or_else(String::new, |folder| folder.path().display().to_string());
+        let authorization = match (&row.control, &folder) {
+            (Some(control), Some(folder)) => control.prepare(folder.path())?,
+            _ => None,
+        };
         let mut command = Command::new(&row.program);
         command.args(row.args.iter().map(|arg| arg.replace(FOLDER, &place)));
         // All clients are on this machine, and so one peer.
@@ -122,6 +126,7 @@ impl Server {
         let start = async {
             let mut process = Process::start(&mut command)?;
             let endpoint = Endpoint::parse(&process.endpoint(START_DEADLINE).await?)?;
+            let endpoint = endpoint.with_authorization(authorization);
             anyhow::Ok((process, endpoint))
         };
         let (process, endpoint) = start.await.with_context(|| format!("start server `{}`", row.name))?;

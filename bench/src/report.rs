@@ -14,12 +14,20 @@ pub(crate) struct Section {
     name: &'static str,
     figures: Value,
     text: String,
+    /// Targets that have to hold, and do not.
+    failed: Vec<String>,
 }
 
 impl Section {
     /// `figures` is an object.
     pub(crate) fn new(name: &'static str, figures: Value, text: String) -> Section {
-        Section { name, figures, text }
+        Section { name, figures, text, failed: Vec::new() }
+    }
+
+    /// The run fails because of these.
+    pub(crate) fn failing(mut self, failed: Vec<String>) -> Section {
+        self.failed = failed;
+        self
     }
 
     /// Adds a section below.
@@ -45,6 +53,8 @@ pub(crate) struct Report {
     figures: Map<String, Value>,
     #[serde(skip)]
     texts: Vec<String>,
+    #[serde(skip)]
+    failed: Vec<String>,
 }
 
 /// What a row is.
@@ -62,6 +72,7 @@ impl Report {
             rows: Vec::new(),
             figures: Map::new(),
             texts: Vec::new(),
+            failed: Vec::new(),
         }
     }
 
@@ -83,7 +94,13 @@ impl Report {
 
     pub(crate) fn add(&mut self, section: Section) {
         self.texts.push(section.text);
+        self.failed.extend(section.failed);
         self.figures.insert(section.name.to_owned(), section.figures);
+    }
+
+    /// Targets that had to hold, and do not.
+    pub(crate) fn failed(&self) -> &[String] {
+        &self.failed
     }
 
     pub(crate) fn markdown(&self) -> String {

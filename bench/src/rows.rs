@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::cli::CommonArgs;
+use crate::control::{Control, Credentials, config, configured};
 
 /// One of the questions the harness asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,7 @@ pub(crate) enum Bench {
     Replay,
     Data,
     Eras,
+    Controls,
 }
 
 /// How a row's program is found.
@@ -37,6 +39,7 @@ struct Entry {
     what: &'static str,
     program: Program,
     benches: &'static [Bench],
+    control: Option<Control>,
 }
 
 const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
@@ -45,7 +48,7 @@ const LISTEN: [&str; 2] = ["--listen", "127.0.0.1:0"];
 pub(crate) const FOLDER: &str = "{folder}";
 
 const fn own(name: &'static str, what: &'static str, benches: &'static [Bench]) -> Entry {
-    Entry { name, what, program: Program::Own, benches }
+    Entry { name, what, program: Program::Own, benches, control: None }
 }
 
 /// `tenure` with these arguments.
@@ -56,7 +59,7 @@ const fn tenure(
     benches: &'static [Bench],
 ) -> Entry {
     let program = Program::Built { file: "tenure", args, build: "cargo build --release -p tenure" };
-    Entry { name, what, program, benches }
+    Entry { name, what, program, benches, control: None }
 }
 
 const fn example(
@@ -65,7 +68,18 @@ const fn example(
     (file, build): (&'static str, &'static str),
     benches: &'static [Bench],
 ) -> Entry {
-    Entry { name, what, program: Program::Built { file, args: "--store memory:", build }, benches }
+    let program = Program::Built { file, args: "--store memory:", build };
+    Entry { name, what, program, benches, control: None }
+}
+
+/// The cheapest server with something in front of it that every call has to pass.
+const fn controlled(name: &'static str, what: &'static str, control: Control) -> Entry {
+    let program = Program::Built {
+        file: "examples/native_echo",
+        args: "--store memory: --log info --config {folder}/tenure.toml",
+        build: "cargo build --release -p tenure --example native_echo",
+    };
+    Entry { name, what, program, benches: &[Bench::Controls], control: Some(control) }
 }
 
 /// In the order of the tables: floors, rival, Tenure.
@@ -130,6 +144,51 @@ const ENTRIES: &[Entry] = &[
         "serve --listen 127.0.0.1:0 --store disk:{folder} --set data_sessions.offer=always",
         &[Bench::Data],
     ),
+    // With and without what an operator switches on in front of the same server.
+    controlled("native-plain", "a native backend, nothing switched on", configured(config::PLAIN)),
+    controlled(
+        "native-bytes",
+        "the same, and clients send a token that is not looked at",
+        Control { config: config::PLAIN, shows: Credentials::Token },
+    ),
+    controlled(
+        "native-token",
+        "with an issuer: a signed token (JWT) with each call",
+        Control { config: config::TOKEN, shows: Credentials::Token },
+    ),
+    controlled(
+        "native-key",
+        "with static keys: a key with each call",
+        Control { config: config::KEY, shows: Credentials::Key },
+    ),
+    controlled(
+        "native-limits",
+        "with limits for the principal and for each session",
+        configured(config::LIMITS),
+    ),
+    controlled("native-access", "with the access log, into a file", configured(config::ACCESS)),
+    controlled("native-metrics", "with metrics, and no access log", configured(config::METRICS)),
+    controlled(
+        "native-traces",
+        "with metrics and 1 % of the traces, and no access log",
+        configured(config::TRACES),
+    ),
+    controlled(
+        "access-metrics",
+        "with the access log and metrics: as it is by default",
+        configured(config::LOGGED_METRICS),
+    ),
+    controlled(
+        "access-traces",
+        "with the access log, metrics and 1 % of the traces",
+        configured(config::LOGGED_TRACES),
+    ),
+    controlled("native-audit", "with the audit log, best_effort", configured(config::AUDIT)),
+    controlled(
+        "native-all",
+        "with a token, limits, the access log, metrics and traces",
+        Control { config: config::ALL, shows: Credentials::Token },
+    ),
 ];
 
 /// A server the harness can start.
@@ -146,6 +205,9 @@ pub(crate) struct Row {
     /// Where that folder is made.
     #[serde(skip)]
     pub(crate) dir: Option<PathBuf>,
+    /// What is put into it first.
+    #[serde(skip)]
+    pub(crate) control: Option<Control>,
 }
 
 impl fmt::Display for Row {
@@ -242,7 +304,8 @@ fn resolve(entry: &Entry, bench: Bench, own: &Path, folder: &Path, dir: Option<&
         }
     };
     let args = args.into_iter().map(str::to_owned).collect();
-    Ok(Row { name: entry.name, what: entry.what, program, args, dir: dir.map(Path::to_owned) })
+    let (dir, control) = (dir.map(Path::to_owned), entry.control);
+    Ok(Row { name: entry.name, what: entry.what, program, args, dir, control })
 }
 
 #[cfg(test)]

@@ -43,6 +43,17 @@ impl Target {
     }
 }
 
+/// What does not hold, a line for each. A target that was not measured does not hold.
+pub(crate) fn missed(targets: &[Target]) -> Vec<String> {
+    let missed = targets.iter().filter(|target| target.met != Some(true));
+    missed
+        .map(|target| match target.measured {
+            Some(measured) => format!("{}: {measured:.3}{}", target.what, target.unit),
+            None => format!("{}: not measured", target.what),
+        })
+        .collect()
+}
+
 /// The table of targets; empty if there are none.
 pub(crate) fn table(targets: &[Target]) -> String {
     if targets.is_empty() {
@@ -72,15 +83,17 @@ pub(crate) fn table(targets: &[Target]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Target, table};
+    use super::{Target, missed, table};
 
     #[test]
     fn a_missed_target_stands_out_and_an_unmeasured_one_is_not_met() {
-        let text = table(&[
+        let targets = [
             Target::at_most("time", 5.0, "ms", Some(5.0)),
             Target::at_least("ratio", 0.3, "", Some(0.29)),
             Target::at_most("memory", 1024.0, "B", None),
-        ]);
+        ];
+        assert_eq!(missed(&targets), ["ratio: 0.290", "memory: not measured"]);
+        let text = table(&targets);
         assert!(text.contains("| time | ≤ 5 ms | 5.00 ms | met |"), "{text}");
         assert!(text.contains("| ratio | ≥ 0.3 | 0.29 | **missed** |"), "{text}");
         assert!(text.contains("| memory | ≤ 1024 B | – | not measured |"), "{text}");

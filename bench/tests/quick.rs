@@ -1,5 +1,5 @@
-//! Quick runs of the questions about storage, data sessions, eras and gateways: they have figures, and leave nothing
-//! behind.
+//! Quick runs of the questions about storage, data sessions, credentials and logs, eras and gateways: they have figures,
+//! and leave nothing behind.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -122,6 +122,36 @@ fn both_eras_and_every_bridge_between_them_are_measured() {
         assert_eq!(figure("gateway_cpu_us_per_call") == 0.0, is_direct, "{row}");
         assert!(figure("calls_per_second") > 0.0 && figure("alone_p50_us") > 0.0, "{row}");
     }
+}
+
+#[test]
+fn credentials_limits_and_logs_are_measured_beside_a_server_without_them() {
+    let folder = folder_with_tenure();
+    let (figures, report) = quick("controls --quick --seconds 0.1", Some(&folder));
+    assert!(report.contains("`./dev bench controls --quick --rounds 1 --seconds 0.1`"), "{report}");
+    let rows = figures["controls"]["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    let all = [
+        "native-plain",
+        "native-bytes",
+        "native-token",
+        "native-key",
+        "native-limits",
+        "native-access",
+        "native-metrics",
+        "native-traces",
+        "access-metrics",
+        "access-traces",
+        "native-audit",
+        "native-all",
+    ];
+    assert_eq!(names, all);
+    for row in rows {
+        assert!(row["rounds"][0]["server_cpu_us_per_call"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let (figures, _) = quick("controls --quick --seconds 0.1 --only native-key", Some(&folder));
+    assert_eq!(figures["controls"]["rows"].as_array().unwrap().len(), 1);
+    assert!(figures["controls"]["targets"][0]["met"].is_null(), "there is nothing to compare it with");
 }
 
 #[test]

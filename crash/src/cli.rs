@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
+use crate::plan::PlannedOutage;
+
 const EXAMPLES: &str = "\
 Examples:
   tenure-crash                              ten minutes of kills
@@ -14,11 +16,16 @@ Examples:
   tenure-crash --power                      each kill is a loss of power, and nothing may be lost
   tenure-crash --power --expect-loss        the same without syncs: fails if no loss is noticed
   tenure-crash --kills 0 --memory           no kills: checks the clients and the checker themselves
+  tenure-crash --nodes 3 --minutes 60       three nodes on a real engine; all that can be done to them
+  tenure-crash --nodes 3 --faults kill=2,pause=1,cut-engine=1,term=1
+                                            exactly these, in any order
+  tenure-crash --nodes 3 --faults term --kills 6 --via sticky
+                                            six deploys behind a load balancer that knows sessions
 
 The summary goes to stdout, progress and violations to stderr. Exit code 1 means that a promise was
 broken; then the work folder is kept, with the store and the server's log.";
 
-/// Kills a real Tenure process over and over under many clients, and checks what they see.
+/// Kills real Tenure processes over and over under many clients, and checks what they see.
 #[derive(Debug, Parser)]
 #[command(name = "tenure-crash", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -28,15 +35,15 @@ pub(crate) struct Cli {
     /// Stop killing after so many seconds
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
-    /// Stop after so many kills
+    /// Stop after so many kills, or other faults with `--nodes`
     #[arg(long, value_name = "N")]
     pub(crate) kills: Option<u64>,
     /// Where the schedule comes from [default: random]
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,
-    /// Clients at the same time, each with some sessions
-    #[arg(long, value_name = "N", default_value_t = 24)]
-    pub(crate) clients: usize,
+    /// Clients at the same time, each with some sessions [default: 24, or 12 with several nodes]
+    #[arg(long, value_name = "N")]
+    clients: Option<usize>,
     /// What the server waits for before it shows an event [default: the server's own]
     #[arg(long, value_enum)]
     durability: Option<DurabilityFlag>,
@@ -58,6 +65,22 @@ pub(crate) struct Cli {
     /// Use the memory store; only without kills
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Nodes at the same time; several of them share an engine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=8), conflicts_with_all = ["memory", "tear", "power", "durability"])]
+    pub(crate) nodes: usize,
+    /// The engine that several nodes share
+    #[arg(long, value_enum, default_value_t = EngineKind::Nats)]
+    pub(crate) engine: EngineKind,
+    /// The server of the engine [default: TENURE_NATS_SERVER, or `.dev/nats/newest`]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) nats_server: Option<PathBuf>,
+    /// What is done to several nodes: `kill`, `term`, `pause`, `engine-kill`, `cut-engine`, `cut-peer`, `cut-one-way`, `slow`;
+    /// `kill=2` for exactly two of them [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "nodes")]
+    pub(crate) faults: Vec<PlannedOutage>,
+    /// Which node each request goes to
+    #[arg(long, value_enum, default_value_t = Via::RoundRobin)]
+    pub(crate) via: Via,
     /// What the server logs
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: String,
@@ -69,6 +92,24 @@ pub(crate) enum DurabilityFlag {
     Os,
     /// An event is on the disk
     Disk,
+}
+
+/// The engine that several nodes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineKind {
+    /// Three servers of NATS JetStream
+    Nats,
+}
+
+/// Which node a request goes to. A node that refuses connections is passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// One after the other, whatever the session
+    RoundRobin,
+    /// Any, whatever the session
+    Random,
+    /// The same for all requests of a session
+    Sticky,
 }
 
 impl Cli {
@@ -85,10 +126,16 @@ impl Cli {
         }
     }
 
+    /// How many clients there are.
+    pub(crate) fn clients(&self) -> usize {
+        self.clients.unwrap_or(if self.nodes == 1 { 24 } else { 12 })
+    }
+
     /// How long to kill, if time limits the run.
     pub(crate) fn time(&self) -> Option<Duration> {
         let seconds = self.seconds.or(self.minutes.map(|minutes| minutes * 60.0));
         let default = match self.kills {
+            None if self.faults.iter().any(PlannedOutage::is_counted) => None,
             None => Some(600.0),
             Some(0) => Some(10.0),
             Some(_) => None,

@@ -1,7 +1,7 @@
 //! The HTTP side of a client: one connection per request, no retries, no redirects.
 //!
-//! In: a message for a session, or an event id to resume after. Out: status and body, or a stream of
-//! events, or [`Broken`] when the connection failed before the answer was complete.
+//! In: a request for a node. Out: status and body, or a stream of events, or [`Broken`] when the connection failed before
+//! the answer was complete.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,13 +17,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const BUFFER_BYTES: usize = 8 << 10;
 
-/// Sends requests to the server. Requests do not share connections, so a kill breaks exactly the requests under way, and
-/// no request is retried without the checker's knowledge.
-#[derive(Debug)]
-pub(crate) struct ServerHttp {
-    pub(crate) server: SocketAddr,
-}
-
 /// The headers that name a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionName {
@@ -31,7 +24,7 @@ pub(crate) struct SessionName {
     pub(crate) revision: &'static str,
 }
 
-/// What the server answered.
+/// What a node answered.
 #[derive(Debug)]
 pub(crate) enum HttpReply {
     /// A complete body; `Null` if it was empty, a string if it was not JSON.
@@ -40,54 +33,52 @@ pub(crate) enum HttpReply {
     Stream(Box<ReplyEvents>),
 }
 
-/// Why the connection failed before the answer was complete.
+/// Why there is no complete answer.
 #[derive(Debug)]
-pub(crate) struct Broken(pub(crate) String);
+pub(crate) struct Broken {
+    pub(crate) why: String,
+    pub(crate) node: usize,
+    /// A node said that it cannot serve now, and there is a good reason.
+    pub(crate) excused: bool,
+}
 
-impl From<std::io::Error> for Broken {
-    fn from(error: std::io::Error) -> Broken {
-        Broken(error.to_string())
+impl Broken {
+    pub(crate) fn new(node: usize, why: impl Into<String>) -> Broken {
+        Broken { why: why.into(), node, excused: false }
     }
 }
 
-impl ServerHttp {
-    /// Sends a message.
-    pub(crate) async fn post(
-        &self,
-        session: Option<&SessionName>,
-        message: &Value,
-    ) -> Result<HttpReply, Broken> {
-        self.reply(session, Ask::post(message.to_string())).await
+/// A connection to a node. Requests do not share connections, so a kill breaks exactly the requests under way, and no
+/// request is retried without the checker's knowledge.
+#[derive(Debug)]
+pub(crate) struct NodeConnection {
+    connection: HttpConnection<TcpStream>,
+    node: usize,
+}
+
+impl NodeConnection {
+    pub(crate) async fn open(node: usize, address: SocketAddr) -> Result<NodeConnection, Broken> {
+        let opening = timeout(CONNECT_TIMEOUT, HttpConnection::open(address, BUFFER_BYTES));
+        let opened = opening.await.map_err(|_| Broken::new(node, "the server does not accept"))?;
+        Ok(NodeConnection { connection: opened.map_err(|error| Broken::new(node, error.to_string()))?, node })
     }
 
-    /// Opens the standalone stream, or resumes a stream.
-    pub(crate) async fn get(
-        &self,
-        session: &SessionName,
-        last_event_id: Option<&str>,
-    ) -> Result<HttpReply, Broken> {
-        self.reply(Some(session), Ask::get().header_if("Last-Event-ID", last_event_id)).await
+    /// Sends a request and waits for the answer, or the beginning of a stream.
+    pub(crate) async fn ask(self, ask: &Ask) -> Result<HttpReply, Broken> {
+        let node = self.node;
+        self.exchange(ask).await.map_err(|error| Broken::new(node, error.to_string()))
     }
 
-    /// Ends a session.
-    pub(crate) async fn delete(&self, session: &SessionName) -> Result<HttpReply, Broken> {
-        self.reply(Some(session), Ask::new("DELETE", "/mcp")).await
-    }
-
-    async fn reply(&self, session: Option<&SessionName>, ask: Ask) -> Result<HttpReply, Broken> {
-        let ask = ask
-            .header_if("Mcp-Session-Id", session.map(|name| name.id.as_str()))
-            .header_if("MCP-Protocol-Version", session.map(|name| name.revision));
-        let opening = HttpConnection::open(self.server, BUFFER_BYTES);
-        let opened = timeout(CONNECT_TIMEOUT, opening).await;
-        let mut connection = opened.map_err(|_| Broken("the server does not accept".to_owned()))??;
-        connection.send(&ask.bytes()).await?;
-        let head = connection.head().await?;
+    async fn exchange(mut self, ask: &Ask) -> std::io::Result<HttpReply> {
+        self.connection.send(&ask.bytes()).await?;
+        let head = self.connection.head().await?;
         let (status, session) = (head.status, head.header("mcp-session-id").map(str::to_owned));
         if status == 200 && head.is_event_stream() {
-            return Ok(HttpReply::Stream(Box::new(ReplyEvents { connection, parser: Parser::default() })));
+            let NodeConnection { connection, node } = self;
+            let events = ReplyEvents { connection, parser: Parser::default(), node };
+            return Ok(HttpReply::Stream(Box::new(events)));
         }
-        let bytes = connection.body().await?;
+        let bytes = self.connection.body().await?;
         let body = match serde_json::from_slice(bytes) {
             Ok(body) => body,
             Err(_) if bytes.is_empty() => Value::Null,
@@ -102,16 +93,20 @@ impl ServerHttp {
 pub(crate) struct ReplyEvents {
     connection: HttpConnection<TcpStream>,
     parser: Parser,
+    pub(crate) node: usize,
 }
 
 impl ReplyEvents {
     /// The next item; `None` when the response ended in good order.
     pub(crate) async fn next(&mut self) -> Result<Option<SseItem>, Broken> {
+        let node = self.node;
         loop {
             if let Some(item) = self.parser.next() {
-                return item.map(Some).map_err(|Odd(line)| Broken(format!("no line of an event: {line}")));
+                return item
+                    .map(Some)
+                    .map_err(|Odd(line)| Broken::new(node, format!("no line of an event: {line}")));
             }
-            match self.connection.piece().await? {
+            match self.connection.piece().await.map_err(|error| Broken::new(node, error.to_string()))? {
                 Some(piece) => self.parser.feed(piece),
                 None => return Ok(None),
             }

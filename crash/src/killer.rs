@@ -12,10 +12,7 @@ use crate::check::{CheckFault, FaultKind, Script};
 use crate::server::{Launch, ServerStore, ServerUnderTest, StartFailure};
 use crate::session::{ClientSession, tool};
 use crate::tear::tear;
-use crate::world::{DEADLINE, World, count};
-
-/// The run ends after this many violations, because more of them show nothing new.
-const MAX_VIOLATIONS: usize = 500;
+use crate::world::{DEADLINE, MAX_VIOLATIONS, World, count};
 
 /// When to stop killing.
 #[derive(Debug)]
@@ -93,7 +90,7 @@ impl<'a> Killer<'a> {
         }
         let server = self.start().await?;
         count(&self.world.tally.restarts);
-        self.world.tally.readies.lock().push(server.age_ms());
+        self.world.tally.readies.add(server.age());
         Ok(server)
     }
 
@@ -120,7 +117,7 @@ impl<'a> Killer<'a> {
     }
 
     async fn kill(&mut self, server: ServerUnderTest) -> Result<()> {
-        self.world.killing();
+        self.world.killing(0);
         server.kill().await?;
         if let (true, ServerStore::Disk(folder)) = (self.tears, &self.launch.store) {
             // Recorded even if no byte was cut: then the checks are only more lenient than necessary.
@@ -144,7 +141,7 @@ impl<'a> Killer<'a> {
                     bail!("the server runs without the library that says what it has synced");
                 }
                 Ok(()) => {
-                    self.world.ready();
+                    self.world.ready(0);
                     return Ok(server);
                 }
                 Err(StartFailure::Ended(_))
@@ -166,7 +163,7 @@ impl<'a> Killer<'a> {
     /// Measures how long it takes from the start of the process to an answer in an old session.
     async fn first_answer(&mut self, server: &ServerUnderTest) {
         if self.ask().await {
-            self.world.tally.first_answers.lock().push(server.age_ms());
+            self.world.tally.first_answers.add(server.age());
         }
     }
 

@@ -5,8 +5,6 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-
 use crate::world::World;
 
 /// How many distinct errors of the server's log are shown.
@@ -33,7 +31,7 @@ pub(crate) fn line(world: &World) -> String {
 pub(crate) fn summary(world: &World) -> String {
     let tally = &world.tally;
     let number = |counter: &AtomicU64| get(counter).to_string();
-    let rows = [
+    let mut rows = vec![
         ("seed", world.seed.to_string()),
         ("time", format!("{:.1} s", world.started().elapsed().as_secs_f32())),
         ("kills", world.kills().to_string()),
@@ -57,22 +55,22 @@ pub(crate) fn summary(world: &World) -> String {
         ("  on standalone streams", number(&tally.news)),
         ("notebooks counted", number(&tally.states)),
         ("events replayed and compared", number(&tally.replayed)),
-        ("restart to ready, median and longest", spread(&tally.readies)),
-        ("restart to first answer, same", spread(&tally.first_answers)),
-        ("violations", world.violations().len().to_string()),
+        ("restart to ready, median and longest", tally.readies.spread()),
+        ("restart to first answer, same", tally.first_answers.spread()),
     ];
+    if world.is_cluster() {
+        rows.extend([
+            ("troubles of all kinds", world.troubles().to_string()),
+            ("refused for a while", number(&tally.refused)),
+            ("counters that fit one order", number(&tally.counters)),
+            ("wait for a sign of life, median and p99", tally.waits.tail()),
+            ("  and the longest", tally.waits.spread()),
+        ]);
+        rows.extend(tally.cluster.rows());
+    }
+    rows.push(("violations", world.violations().len().to_string()));
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
     rows.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
-}
-
-/// The median and the longest of some times.
-fn spread(times: &Mutex<Vec<u64>>) -> String {
-    let mut times = times.lock().clone();
-    times.sort_unstable();
-    match (times.get(times.len() / 2), times.last()) {
-        (Some(median), Some(longest)) => format!("{median} ms, {longest} ms"),
-        _ => "–".to_owned(),
-    }
 }
 
 /// Every broken promise: first how many of each kind, then the details.
@@ -104,9 +102,11 @@ pub(crate) struct ServerLog {
 }
 
 impl ServerLog {
-    pub(crate) fn read(path: &Path) -> ServerLog {
+    pub(crate) fn read<'a>(paths: impl Iterator<Item = &'a Path>) -> ServerLog {
         let mut log = ServerLog::default();
-        for line in std::fs::read_to_string(path).unwrap_or_default().lines() {
+        let texts: Vec<String> =
+            paths.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
+        for line in texts.iter().flat_map(|text| text.lines()) {
             if line.contains("panicked") {
                 log.panics.push(line.to_owned());
             }

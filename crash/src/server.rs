@@ -10,6 +10,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{Instant, timeout};
@@ -34,6 +35,8 @@ pub(crate) struct Launch {
     pub(crate) power: Option<Power>,
     pub(crate) log: PathBuf,
     pub(crate) log_level: String,
+    /// More settings, each `key=value`.
+    pub(crate) settings: Vec<String>,
 }
 
 /// Where the server keeps its sessions.
@@ -41,6 +44,8 @@ pub(crate) struct Launch {
 pub(crate) enum ServerStore {
     Memory,
     Disk(PathBuf),
+    /// An engine that several nodes share, as a URL.
+    Engine(String),
 }
 
 impl ServerStore {
@@ -48,6 +53,7 @@ impl ServerStore {
         match self {
             ServerStore::Memory => "memory:".to_owned(),
             ServerStore::Disk(folder) => format!("disk:{}", folder.display()),
+            ServerStore::Engine(url) => url.clone(),
         }
     }
 }
@@ -91,6 +97,9 @@ impl Launch {
             .args(["--set", "session.idle_ttl=1d"])
             // Makes sessions sleep and wake all the time, not only after a kill.
             .args(["--set", "session.dormant_after=300ms"]);
+        for setting in &self.settings {
+            command.args(["--set", setting]);
+        }
         if let Some(durability) = self.durability {
             let word = match durability {
                 DurabilityFlag::Os => "os",
@@ -133,18 +142,11 @@ impl Launch {
 
     /// Whether the last lines of the log say that data is lost or damaged.
     pub(crate) fn speaks_of_lost_data(&self) -> bool {
-        let tail = self.tail().to_lowercase();
+        let tail = last_lines(&self.log).to_lowercase();
         let last: Vec<_> = tail.lines().rev().take(8).collect();
         ["lost", "damaged", "missing", "corrupt"]
             .iter()
             .any(|word| last.iter().any(|line| line.contains(word)))
-    }
-
-    /// The last lines of the server's log.
-    pub(crate) fn tail(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
     fn open_log(&self) -> Result<File> {
@@ -167,9 +169,26 @@ impl ServerUnderTest {
         }
     }
 
-    /// How long ago it was started, in milliseconds.
-    pub(crate) fn age_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// How long ago it was started.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The number of its process, while it runs.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let process = self.child.id().and_then(|process| Pid::from_raw(i32::try_from(process).ok()?));
+        let process = process.context("find the process of the server")?;
+        kill_process(process, signal).with_context(|| format!("send {signal:?} to the server"))
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().context("look at the server")
     }
 
     /// Resolves if the server ends by itself.
@@ -181,6 +200,18 @@ impl ServerUnderTest {
     pub(crate) async fn kill(mut self) -> Result<()> {
         self.child.kill().await.context("kill the server")
     }
+}
+
+/// The last lines of a server's log, with a heading.
+pub(crate) fn tail(log: &Path) -> String {
+    let name = log.file_name().unwrap_or_default().to_string_lossy();
+    format!("{name} ends with:\n{}\n\n", last_lines(log))
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
 /// A free port below the range for outgoing connections. While the server is down, a client could take a port of that

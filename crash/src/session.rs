@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::check::{CheckFault, SessionCheck, StreamCheck};
+use crate::check::{CheckFault, CounterCheck, LinkCheck, SessionCheck, StreamCheck};
 use crate::http::SessionName;
-use crate::world::Moment;
+use crate::life::Moment;
 
 /// How many complete streams are remembered, to be replayed and compared.
 const MAX_FINISHED: usize = 12;
@@ -31,6 +31,7 @@ pub(crate) struct ClientSession {
     pub(crate) news: Mutex<News>,
     /// `None` until the workspace is made, and after it is lost.
     pub(crate) work: Mutex<Option<Workspace>>,
+    pub(crate) links: Mutex<LinkCheck>,
     finished: Mutex<VecDeque<Arc<Finished>>>,
 }
 
@@ -63,10 +64,12 @@ pub(crate) struct Workspace {
     /// The cookie that names it, for `_meta`.
     pub(crate) cookie: Value,
     pub(crate) made: Instant,
-    /// How many notes were sent.
+    /// How many notes were sent. Each has a text of its own: the prefix and its number.
     pub(crate) sent: u64,
-    /// When each note was acknowledged.
-    pub(crate) acknowledged: Vec<Instant>,
+    pub(crate) prefix: String,
+    /// The notes that were acknowledged, and when.
+    pub(crate) acknowledged: Vec<(String, Instant)>,
+    pub(crate) counter: Arc<Mutex<CounterCheck>>,
 }
 
 impl ClientSession {
@@ -83,6 +86,7 @@ impl ClientSession {
             check: Mutex::default(),
             news: Mutex::default(),
             work: Mutex::default(),
+            links: Mutex::default(),
             finished: Mutex::default(),
         }
     }

@@ -1,5 +1,5 @@
-//! The state that all clients and the killer share: the connection to the server, its kills, the counters, and the
-//! promises that were found broken.
+//! The state that all clients and the killer share: the addresses of the nodes, what was done to them, the counters, and
+//! the promises that were found broken.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,28 +11,25 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::balancer::Balancer;
 use crate::check::{CheckFault, Circumstances, FaultKind};
-use crate::http::{ServerHttp, SessionName};
+use crate::http::SessionName;
+use crate::life::{Life, Moment};
 use crate::progress::ProgressLine;
+use crate::times::{ClusterTimes, Times};
 
 /// How long a request may go unanswered by a server that runs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How far back a torn journal can lose writes: the operating system writes them within a second.
-const TORN_BACK: Duration = Duration::from_secs(1);
-
-/// The same if the store noticed a larger loss and was repaired.
-const REPAIRED_BACK: Duration = Duration::from_secs(10);
-
-/// How much later than the server sent it a busy client may receive an event.
-const LATE: Duration = Duration::from_millis(500);
+/// The run ends after this many violations, because more of them show nothing new.
+pub(crate) const MAX_VIOLATIONS: usize = 500;
 
 /// Further violations are counted but not printed: the first ones show the problem.
 const MAX_PRINTED: usize = 40;
 
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) http: ServerHttp,
+    pub(crate) balancer: Balancer,
     pub(crate) seed: u64,
     pub(crate) tally: RunTally,
     pub(crate) progress: ProgressLine,
@@ -43,33 +40,13 @@ pub(crate) struct World {
     /// Cancelled when listeners must end too.
     pub(crate) end: CancellationToken,
     pub(crate) tasks: TaskTracker,
+    /// The readers of what is measured.
+    pub(crate) probes: TaskTracker,
     /// Sessions that were deleted, to check that they stay dead.
     pub(crate) dead: Mutex<Vec<Arc<DeletedSession>>>,
     started: Instant,
     life: Mutex<Life>,
     violations: Mutex<Vec<Violation>>,
-}
-
-/// The server's life so far.
-#[derive(Debug)]
-struct Life {
-    kills: u64,
-    up: bool,
-    /// When it was last ready.
-    ready: Instant,
-    /// When any client last received an event. A server that stalls does not sync either.
-    heard: Instant,
-    tears: Vec<Tear>,
-}
-
-/// A cut of the journal.
-#[derive(Clone, Copy, Debug)]
-struct Tear {
-    at: Instant,
-    /// Writes acknowledged before this are on the disk, so the cut cannot have removed them unnoticed.
-    safe_before: Instant,
-    /// Events received after this come from the next process; before it, an event of the old one may arrive late.
-    over: Option<Instant>,
 }
 
 /// A session that was deleted.
@@ -79,20 +56,6 @@ pub(crate) struct DeletedSession {
     pub(crate) label: String,
     pub(crate) opened: Instant,
     pub(crate) deleted: Instant,
-}
-
-/// A moment in the server's life, to compare with a later one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    kills: u64,
-    up: bool,
-    at: Instant,
-}
-
-impl Moment {
-    pub(crate) fn kills(self) -> u64 {
-        self.kills
-    }
 }
 
 /// The counters of the run.
@@ -118,10 +81,60 @@ pub(crate) struct RunTally {
     pub(crate) rerun: AtomicU64,
     pub(crate) dead_checked: AtomicU64,
     pub(crate) vanished: AtomicU64,
-    /// Milliseconds from the start of a process until it serves.
-    pub(crate) readies: Mutex<Vec<u64>>,
-    /// Milliseconds from the start of a process to its first answer.
-    pub(crate) first_answers: Mutex<Vec<u64>>,
+    /// Requests that a node refused to serve for a good reason.
+    pub(crate) refused: AtomicU64,
+    /// Answers of counters.
+    pub(crate) counters: AtomicU64,
+    /// From the start of a process until it serves.
+    pub(crate) readies: Times,
+    /// From the start of a process to its first answer.
+    pub(crate) first_answers: Times,
+    /// From a request, or an event, to the next sign of life of a node.
+    pub(crate) waits: Times,
+    pub(crate) cluster: ClusterTimes,
+}
+
+/// What clients have felt of what was done to the nodes, at one time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Felt {
+    refused: u64,
+    unanswered: u64,
+    interrupted: u64,
+}
+
+impl RunTally {
+    pub(crate) fn felt(&self) -> Felt {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Felt {
+            refused: get(&self.refused),
+            unanswered: get(&self.unanswered),
+            interrupted: get(&self.interrupted),
+        }
+    }
+}
+
+impl Felt {
+    /// Whether nothing was felt.
+    pub(crate) fn is_nothing(self) -> bool {
+        let Felt { refused, unanswered, interrupted } = self;
+        refused + unanswered + interrupted == 0
+    }
+
+    /// What was felt since then.
+    pub(crate) fn since(self, then: Felt) -> Felt {
+        Felt {
+            refused: self.refused - then.refused,
+            unanswered: self.unanswered - then.unanswered,
+            interrupted: self.interrupted - then.interrupted,
+        }
+    }
+}
+
+impl fmt::Display for Felt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Felt { refused, unanswered, interrupted } = self;
+        write!(f, "{refused} refusals, {unanswered} broken calls, {interrupted} interruptions")
+    }
 }
 
 /// Adds one.
@@ -147,10 +160,10 @@ impl fmt::Display for Violation {
 }
 
 impl World {
-    pub(crate) fn new(http: ServerHttp, seed: u64, progress: ProgressLine, expects_loss: bool) -> World {
-        let now = Instant::now();
+    pub(crate) fn new(balancer: Balancer, seed: u64, progress: ProgressLine, expects_loss: bool) -> World {
+        let nodes = balancer.nodes.len();
         World {
-            http,
+            balancer,
             seed,
             tally: RunTally::default(),
             progress,
@@ -158,9 +171,10 @@ impl World {
             stop: CancellationToken::new(),
             end: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            probes: TaskTracker::new(),
             dead: Mutex::new(Vec::new()),
-            started: now,
-            life: Mutex::new(Life { kills: 0, up: false, ready: now, heard: now, tears: Vec::new() }),
+            started: Instant::now(),
+            life: Mutex::new(Life::new(nodes)),
             violations: Mutex::new(Vec::new()),
         }
     }
@@ -169,95 +183,125 @@ impl World {
         self.started
     }
 
-    /// The server is about to be killed. Called before the kill, so that a client whose connection breaks finds the
-    /// reason here.
-    pub(crate) fn killing(&self) {
+    /// A node is about to be killed. Called before the kill, so that a client whose connection breaks finds the reason here.
+    pub(crate) fn killing(&self, node: usize) -> usize {
         let mut life = self.life.lock();
         life.kills += 1;
-        life.up = false;
+        life.breaks(node);
+        life.down(node);
+        life.trouble()
+    }
+
+    /// Something else is about to be done. From now on nothing can be expected of the nodes named: they stand still, or end.
+    /// Returns its number, to say when it was undone.
+    pub(crate) fn troubling(&self, nodes: &[usize]) -> usize {
+        let mut life = self.life.lock();
+        for node in nodes {
+            life.breaks(*node);
+            life.down(*node);
+        }
+        life.trouble()
+    }
+
+    /// A node is about to be ended in good order. Returns the number of the trouble.
+    pub(crate) fn ending(&self, node: usize) -> usize {
+        let mut life = self.life.lock();
+        life.breaks(node);
+        life.down(node);
+        life.orderly_trouble()
+    }
+
+    /// Whether nothing can show but nodes that were ended in good order.
+    pub(crate) fn is_orderly(&self) -> bool {
+        self.life.lock().is_orderly()
+    }
+
+    /// A node that stood still goes on.
+    pub(crate) fn goes_on(&self, node: usize) {
+        self.life.lock().goes_on(node);
+    }
+
+    /// What was done before was undone.
+    pub(crate) fn relieved(&self, trouble: usize) {
+        self.life.lock().relieve(trouble);
     }
 
     /// A client has received an event.
     pub(crate) fn heard(&self) {
         count(&self.tally.events);
-        self.life.lock().heard = Instant::now();
+        self.life.lock().heard();
     }
 
-    /// The server has said that it is ready.
-    pub(crate) fn ready(&self) {
-        let mut life = self.life.lock();
-        life.up = true;
-        life.ready = Instant::now();
-        let over = life.ready + LATE;
-        for tear in life.tears.iter_mut().rev().take_while(|tear| tear.over.is_none()) {
-            tear.over = Some(over);
-        }
+    /// A node has said that it is ready.
+    pub(crate) fn ready(&self, node: usize) {
+        self.life.lock().ready(node);
     }
 
     /// The end of the journal was cut off.
     pub(crate) fn torn(&self) {
-        let mut life = self.life.lock();
-        let at = Instant::now();
-        let mut safe_before = back(life.heard.min(at), TORN_BACK);
-        // A server that was killed soon after its start may have synced nothing, not even older writes it found.
-        if life.ready > safe_before
-            && let Some(last) = life.tears.last()
-        {
-            safe_before = safe_before.min(last.safe_before);
-        }
-        life.tears.push(Tear { at, safe_before, over: None });
+        self.life.lock().torn();
         count(&self.tally.torn);
     }
 
     /// The store was repaired after the last cut.
     pub(crate) fn repaired(&self) {
-        if let Some(last) = self.life.lock().tears.last_mut() {
-            last.safe_before = last.safe_before.min(back(last.at, REPAIRED_BACK));
-        }
+        self.life.lock().repaired();
         count(&self.tally.repaired);
+    }
+
+    /// Whether there are several nodes.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.balancer.nodes.len() > 1
+    }
+
+    /// How many troubles may show in what was begun then.
+    pub(crate) fn troubles_since(&self, then: Instant) -> usize {
+        self.life.lock().troubles_since(then)
     }
 
     pub(crate) fn kills(&self) -> u64 {
         self.life.lock().kills
     }
 
+    /// How often the harness has done anything to the nodes, kills included.
+    pub(crate) fn troubles(&self) -> u64 {
+        self.life.lock().troubles()
+    }
+
     pub(crate) fn moment(&self) -> Moment {
-        let life = self.life.lock();
-        Moment { kills: life.kills, up: life.up, at: Instant::now() }
+        self.life.lock().moment()
     }
 
-    /// Whether the server ran all the time since then.
-    pub(crate) fn lived_since(&self, then: Moment) -> bool {
-        then.up && self.kills() == then.kills
+    /// Whether a node ran all the time since then.
+    pub(crate) fn lived_since(&self, then: Moment, node: usize) -> bool {
+        self.life.lock().lived_since(then, node)
     }
 
-    /// What has happened to the server since a stream began.
+    /// Whether nothing was done since then, and nothing before can still show.
+    pub(crate) fn was_calm_since(&self, then: Moment) -> bool {
+        self.life.lock().troubles_since(then.at) == 0
+    }
+
+    /// What has happened since a stream began.
     pub(crate) fn circumstances(&self, then: Moment) -> Circumstances {
-        let life = self.life.lock();
-        let torn = life.tears.iter().any(|tear| tear.at >= then.at);
-        Circumstances { crashed: life.kills != then.kills, torn }
+        self.life.lock().circumstances(then)
     }
 
     /// Whether a write acknowledged at that time may be lost, because the journal was cut after it.
     pub(crate) fn could_lose(&self, acknowledged: Instant) -> bool {
-        let life = self.life.lock();
-        life.tears
-            .iter()
-            .any(|tear| tear.safe_before <= acknowledged && tear.over.is_none_or(|over| acknowledged <= over))
+        self.life.lock().could_lose(acknowledged)
     }
 
     /// Whether the journal was ever cut.
     pub(crate) fn was_torn(&self) -> bool {
-        !self.life.lock().tears.is_empty()
+        self.life.lock().was_torn()
     }
 
-    /// Resolves when a request sent at this time is overdue: the server has run for the whole deadline.
+    /// Resolves when a request sent at this time is overdue: a server has run for the whole deadline.
     pub(crate) async fn overdue(&self, sent: Instant) {
         loop {
-            let (up, limit) = {
-                let life = self.life.lock();
-                (life.up, life.ready.max(sent) + DEADLINE)
-            };
+            let (up, ready) = self.life.lock().serving();
+            let limit = ready.max(sent) + DEADLINE;
             if up && Instant::now() >= limit {
                 return;
             }
@@ -285,8 +329,4 @@ impl World {
     pub(crate) fn violations(&self) -> Vec<Violation> {
         self.violations.lock().clone()
     }
-}
-
-fn back(from: Instant, by: Duration) -> Instant {
-    from.checked_sub(by).unwrap_or(from)
 }

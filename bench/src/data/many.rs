@@ -237,6 +237,10 @@ impl Clock for Still {
     fn now(&self) -> Time {
         self.0
     }
+
+    fn uptime(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 fn owner(number: u64) -> Principal {

@@ -39,7 +39,7 @@ pub(super) fn start(store: Arc<dyn Store>) -> Sessions {
     let backend = Arc::new(Native::new(|_| Echo));
     // Those that sleep in a large store count as well, and there are more than a server takes by default.
     let limits = Limits { max_sessions: usize::MAX, ..Limits::default() };
-    Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits })
+    Sessions::start(SessionParts { store, backend, clock: Arc::new(SystemClock), limits, roster: None })
 }
 
 /// Opens a session as a client does.

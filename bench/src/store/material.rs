@@ -79,6 +79,8 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         ttl_ms: None,
         metadata: serde_json::Map::new(),
         event_secret: Some("0123456789abcdef".repeat(2)),
+        epoch: None,
+        figures: None,
     };
     record.encode()
 }

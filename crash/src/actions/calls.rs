@@ -14,8 +14,9 @@ use super::contact::{broke, gone, introduce_again, is_uninitialized, pause, unex
 use super::replays;
 use crate::check::{CheckFault, Ending, EventMeaning, FaultKind, Script, StreamCheck};
 use crate::http::{HttpReply, ReplyEvents, reason};
+use crate::life::Moment;
 use crate::session::ClientSession;
-use crate::world::{Moment, World, count};
+use crate::world::{World, count};
 
 /// How a request ended for its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +106,7 @@ enum Stop {
 
 impl FollowedCall<'_> {
     async fn run(&mut self, message: &Value) -> CallOutcome {
-        match self.world.http.post(Some(&self.session.name), message).await {
+        match self.world.post(Some(&self.session.name), message).await {
             Ok(HttpReply::Stream(events)) => {
                 count(&self.world.tally.streamed);
                 self.follow(events).await
@@ -166,15 +167,21 @@ impl FollowedCall<'_> {
         loop {
             let item = match events.next().await {
                 Ok(Some(item)) => item,
-                Ok(None) => return self.ended(told_to_come_back),
+                Ok(None) => return self.ended(events.node, told_to_come_back),
                 Err(broken) => {
                     broke(self.world, &self.who, self.connected, &broken);
-                    return self.ended(true);
+                    return self.ended(events.node, true);
                 }
             };
+            let since = self.heard.max(self.connected.at);
+            self.world.silence(&self.who, events.node, self.connected, since);
             match self.item(&item) {
                 Err(fault) => return Stop::Ended(self.fault(fault)),
-                Ok(EventMeaning::Question(question)) => self.reply(&question).await,
+                Ok(EventMeaning::Question(question)) => {
+                    self.reply(&question).await;
+                    // The time until the answer was accepted is no silence of the stream.
+                    self.heard = Instant::now();
+                }
                 Ok(EventMeaning::Retry) => told_to_come_back = true,
                 Ok(EventMeaning::Prime | EventMeaning::Message | EventMeaning::Answer(_)) => {}
             }
@@ -187,7 +194,7 @@ impl FollowedCall<'_> {
     }
 
     /// Handles the end of a connection. Without an answer it needs a reason.
-    fn ended(&self, accounted_for: bool) -> Stop {
+    fn ended(&self, node: usize, accounted_for: bool) -> Stop {
         if let Some(ending) = self.check.ending() {
             let crashed = self.world.circumstances(self.began).crashed;
             match ending {
@@ -200,7 +207,7 @@ impl FollowedCall<'_> {
         if self.session.is_over() {
             return Stop::Ended(CallOutcome::Over);
         }
-        if !accounted_for && self.world.lived_since(self.connected) {
+        if !accounted_for && self.world.lived_since(self.connected, node) {
             let detail =
                 format!("closed in good order without an answer, last id {:?}", self.check.last_id());
             return Stop::Ended(self.fault(CheckFault::new(FaultKind::Lost, detail)));
@@ -247,7 +254,7 @@ impl FollowedCall<'_> {
         let message = json!({ "jsonrpc": "2.0", "id": question, "result": result });
         loop {
             let connected = self.world.moment();
-            match self.world.http.post(Some(&self.session.name), &message).await {
+            match self.world.post(Some(&self.session.name), &message).await {
                 Ok(HttpReply::Whole { status: 202, .. }) => return,
                 Ok(HttpReply::Whole { status: 404, body, .. }) => {
                     gone(self.world, self.session, &self.who, &body);
@@ -260,7 +267,7 @@ impl FollowedCall<'_> {
                 Err(broken) => broke(self.world, &self.who, connected, &broken),
             }
             // The new process asks again, and a late answer to the old question must do no harm. Try both.
-            if self.world.kills() != connected.kills() && self.rng.bool() {
+            if self.world.troubles() != connected.troubles && self.rng.bool() {
                 return;
             }
             pause(&mut self.rng).await;
@@ -283,7 +290,7 @@ impl FollowedCall<'_> {
                 return Err(CallOutcome::Over);
             }
             self.connected = self.world.moment();
-            match self.world.http.get(&self.session.name, Some(&last)).await {
+            match self.world.get(&self.session.name, Some(&last)).await {
                 Ok(HttpReply::Stream(events)) => {
                     count(&self.world.tally.resumes);
                     return Ok(events);

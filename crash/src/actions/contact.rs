@@ -7,18 +7,19 @@ use serde_json::{Value, json};
 
 use crate::check::{CheckFault, FaultKind};
 use crate::http::{Broken, HttpReply, SessionName, reason};
+use crate::life::Moment;
 use crate::session::ClientSession;
-use crate::world::{Moment, World, count};
+use crate::world::{World, count};
 
 /// Waits a little before the next attempt.
 pub(crate) async fn pause(rng: &mut Rng) {
     tokio::time::sleep(Duration::from_millis(rng.u64(5..100))).await;
 }
 
-/// A connection broke. That is a violation if the server was not killed meanwhile.
+/// A connection broke. That is a violation if the node was not killed meanwhile.
 pub(crate) fn broke(world: &World, who: &str, connected: Moment, broken: &Broken) {
-    if world.lived_since(connected) {
-        let detail = format!("a connection broke while the server lived: {}", broken.0);
+    if !broken.excused && world.lived_since(connected, broken.node) {
+        let detail = format!("a connection to node {} broke while it lived: {}", broken.node, broken.why);
         world.violation(who, CheckFault::new(FaultKind::Unexpected, detail));
     }
 }
@@ -56,7 +57,7 @@ pub(crate) async fn open(world: &World, client: usize, number: u32, rng: &mut Rn
     });
     let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
     let (who, connected) = (format!("c{client}.{number}"), world.moment());
-    let session = match world.http.post(None, &message).await {
+    let session = match world.post(None, &message).await {
         Ok(HttpReply::Whole { status: 200, session: Some(id), body })
             if body["result"]["protocolVersion"] == revision =>
         {
@@ -95,8 +96,9 @@ pub(crate) async fn insist(
 ) {
     loop {
         let connected = world.moment();
-        match world.http.post(Some(&session.name), message).await {
+        match world.post(Some(&session.name), message).await {
             Ok(HttpReply::Whole { status, body, .. }) if is_good(status, &body) => return,
+            Ok(HttpReply::Whole { status: 200, body, .. }) if was_moved(world, connected, &body) => {}
             Ok(HttpReply::Whole { status: 404, body, .. }) => {
                 gone(world, session, &session.label, &body);
                 return;
@@ -116,6 +118,11 @@ pub(crate) async fn introduce_again(world: &World, session: &ClientSession, who:
         world.violation(who, CheckFault::new(FaultKind::StateLost, detail));
     }
     introduce(world, session, rng).await;
+}
+
+/// Whether an answer says that the session went to another node meanwhile, for which there is a good reason.
+pub(crate) fn was_moved(world: &World, connected: Moment, body: &Value) -> bool {
+    world.is_cluster() && reason(body) == "interrupted" && !world.was_calm_since(connected)
 }
 
 /// Whether a body says that the session is not initialized.

@@ -22,7 +22,7 @@ pub(crate) async fn delete(world: &World, session: &ClientSession, rng: &mut Rng
     let mut in_doubt = false;
     loop {
         let connected = world.moment();
-        match world.http.delete(&session.name).await {
+        match world.delete(&session.name).await {
             Ok(HttpReply::Whole { status: 204, .. }) => break,
             // An attempt whose answer was lost may have succeeded.
             Ok(HttpReply::Whole { status: 404, .. }) if in_doubt => break,
@@ -69,9 +69,9 @@ pub(crate) async fn must_be_dead(world: &World, dead: &Arc<DeletedSession>, rng:
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
     let connected = world.moment();
     let reply = match rng.u8(0..3) {
-        0 => world.http.get(&dead.name, None).await,
-        1 => world.http.delete(&dead.name).await,
-        _ => world.http.post(Some(&dead.name), &message).await,
+        0 => world.get(&dead.name, None).await,
+        1 => world.delete(&dead.name).await,
+        _ => world.post(Some(&dead.name), &message).await,
     };
     // The lost end of the journal may have held the deletion, or the whole session.
     let torn = world.could_lose(dead.deleted) || world.could_lose(dead.opened);

@@ -1,12 +1,13 @@
 //! A client: opens sessions, does something random in them, over and over, until it is told to stop.
 //!
 //! `calls` follows one request to its end, `news` follows the standalone stream, `replays` reads streams again, `work`
-//! counts the notes of a data session, `ends` deletes sessions, `contact` handles a server that does not answer.
+//! checks the notes of a data session, `counters` that answers fit one order, `ends` deletes sessions, `contact` handles a server that does not answer.
 
 mod calls;
 mod news;
 mod replays;
 mod work;
+mod counters;
 mod ends;
 mod contact;
 
@@ -86,6 +87,10 @@ impl RandomClient {
             return;
         }
         match self.rng.u32(0..100) {
+            // One process cannot disagree with itself, so only a cluster spends time on this.
+            0..12 if self.world.is_cluster() => {
+                counters::count_up(&self.world, &session, &mut self.rng).await;
+            }
             0..24 => self.calls(&session, &[Act::Echo]).await,
             24..38 => self.calls(&session, &[Act::Count]).await,
             38..50 => self.calls(&session, &[Act::Work]).await,

@@ -16,8 +16,9 @@ use super::contact::{broke, gone, pause, unexpected};
 use super::work;
 use crate::check::{CheckFault, Ending, EventMeaning, FaultKind, Script, StreamCheck};
 use crate::http::{HttpReply, ReplyEvents};
+use crate::life::Moment;
 use crate::session::{ClientSession, tool};
-use crate::world::{Moment, World, count};
+use crate::world::{World, count};
 
 const NOTEBOOK: &str = "demo://notebook";
 
@@ -68,7 +69,7 @@ impl StandaloneListener {
                 news.opened_fresh += u64::from(last.is_none());
             }
             self.connected = self.world.moment();
-            match self.world.http.get(&self.session.name, last.as_deref()).await {
+            match self.world.get(&self.session.name, last.as_deref()).await {
                 Ok(HttpReply::Stream(events)) => {
                     if last.is_some() {
                         count(&self.world.tally.resumes);
@@ -111,7 +112,7 @@ impl StandaloneListener {
             let item = match events.next().await {
                 Ok(Some(item)) => item,
                 Ok(None) => {
-                    let lived = self.world.lived_since(self.connected);
+                    let lived = self.world.lived_since(self.connected, events.node);
                     if lived && !told_to_come_back && !self.session.is_over() {
                         let detail = "the standalone stream was closed in good order";
                         return Err(CheckFault::new(FaultKind::Unexpected, detail));
@@ -151,8 +152,10 @@ impl StandaloneListener {
             let mut news = self.session.news.lock();
             news.received += 1;
             // A woken session gets an update, because the server did not watch the resource while the session slept. A
-            // session sleeps after a kill, or without its listener; a connected listener keeps it awake.
-            let (sent, wakes) = (news.sent, self.world.kills() + news.opened);
+            // session sleeps after a kill, or without its listener; a connected listener keeps it awake. In a cluster a
+            // trouble may move it away and back.
+            let moves = if self.world.is_cluster() { 2 } else { 1 };
+            let (sent, wakes) = (news.sent, self.world.troubles() * moves + news.opened);
             if news.received > sent + wakes {
                 let detail = format!("{} updates for {sent} notes and {wakes} wakes", news.received);
                 return Err(CheckFault::new(FaultKind::Repeated, detail));
@@ -175,15 +178,15 @@ pub(crate) async fn write_notes(world: &World, session: &ClientSession, rng: &mu
     }
     let Some(cookie) = work::open(world, session, rng).await else { return };
     let mut answered = 0;
-    for note in 0..rng.u32(1..5) {
+    for _ in 0..rng.u32(1..5) {
         // Counted before it is sent, because the update may come before the answer.
         session.news.lock().sent += 1;
-        work::sending(session);
-        let mut params = tool("notebook_append", &json!({ "text": format!("note {note}") }));
+        let note = work::sending(session);
+        let mut params = tool("notebook_append", &json!({ "text": note }));
         params["_meta"] = cookie.clone();
         match call_tool(world, session, &params, Script::Note, rng.fork()).await {
             CallOutcome::Answered(Ending::Result) => {
-                work::acknowledged(session);
+                work::acknowledged(session, note);
                 answered += 1;
             }
             CallOutcome::Answered(Ending::Interrupted) | CallOutcome::Unanswered => {}
@@ -199,7 +202,7 @@ pub(crate) async fn write_notes(world: &World, session: &ClientSession, rng: &mu
     let mut params = tool("count_slowly", &arguments);
     params["_meta"] = json!({ "progressToken": tag });
     let said = call_tool(world, session, &params, Script::count(&tag, 1), rng.fork()).await;
-    if said == CallOutcome::Answered(Ending::Result) && world.lived_since(then) {
+    if said == CallOutcome::Answered(Ending::Result) && world.was_calm_since(then) {
         session.news.lock().sure += answered;
     }
 }

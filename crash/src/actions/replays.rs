@@ -9,8 +9,9 @@ use super::calls::is_refusal;
 use super::contact::{broke, gone, pause, unexpected};
 use crate::check::{CheckFault, Circumstances, EventId, FaultKind, StreamCheck};
 use crate::http::HttpReply;
+use crate::life::Moment;
 use crate::session::{ClientSession, Finished};
-use crate::world::{Moment, World, count};
+use crate::world::{World, count};
 
 /// Replays a complete stream, from its beginning or from its very end.
 pub(crate) async fn replay(world: &World, session: &ClientSession, finished: &Finished, rng: &mut Rng) {
@@ -84,7 +85,7 @@ async fn read(
         return Ok(true);
     }
     let (who, connected) = (format!("{} replay", session.label), world.moment());
-    let mut events = match world.http.get(&session.name, Some(after)).await {
+    let mut events = match world.get(&session.name, Some(after)).await {
         Ok(HttpReply::Stream(events)) => events,
         Ok(HttpReply::Whole { status: 404, body, .. }) => {
             gone(world, session, &who, &body);
@@ -105,10 +106,12 @@ async fn read(
             return Ok(false);
         }
     };
+    let mut told_to_come_back = false;
     loop {
         match events.next().await {
             Ok(Some(SseItem::Event(event))) => {
                 count(&world.tally.replayed);
+                told_to_come_back |= event.id.is_none() && event.data.as_deref().is_none_or(str::is_empty);
                 if take(&event, world.circumstances(began))?.is_break() {
                     return Ok(true);
                 }
@@ -119,7 +122,8 @@ async fn read(
                 }
             }
             Ok(Some(SseItem::Comment(_))) => {}
-            Ok(None) => return Ok(true),
+            // A node that is told to end, or gives the session up, sends its readers elsewhere.
+            Ok(None) => return Ok(!told_to_come_back),
             Err(broken) => {
                 broke(world, &who, connected, &broken);
                 return Ok(false);
@@ -138,7 +142,7 @@ pub(crate) async fn trespass(world: &World, session: &ClientSession, other: &Cli
         return;
     }
     let connected = world.moment();
-    match world.http.get(&session.name, Some(foreign)).await {
+    match world.get(&session.name, Some(foreign)).await {
         Ok(HttpReply::Whole { status: 400, body, .. }) if is_refusal(&body) => {}
         Ok(HttpReply::Whole { status: 404, body, .. }) => {
             gone(world, session, &session.label, &body);

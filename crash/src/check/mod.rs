@@ -2,16 +2,21 @@
 //!
 //! In: events in the order of receipt, and their [`Circumstances`]. Out: the meaning of an event, or a [`CheckFault`].
 //! `stream` checks ids and their order, `script` the messages of each tool, `session` that no two streams of a
-//! session share a number or a question.
+//! session share a number or a question, `order` that answers of several nodes fit one order and nothing runs twice, `late`
+//! how long a client waits.
 
 mod stream;
 mod script;
 mod session;
+mod order;
+mod late;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
+pub(crate) use late::Patience;
+pub(crate) use order::{CounterCheck, Interval, LinkCheck, notes};
 pub(crate) use script::{Ending, EventMeaning, Script};
 pub(crate) use session::SessionCheck;
 pub(crate) use stream::StreamCheck;
@@ -23,6 +28,8 @@ pub(crate) struct Circumstances {
     pub(crate) crashed: bool,
     /// The end of its journal was cut off, so that received events may be gone from the log.
     pub(crate) torn: bool,
+    /// The session may have moved to another node, so that even a request that is safe to repeat may have been given up.
+    pub(crate) moved: bool,
 }
 
 /// Kinds of broken promises.
@@ -58,6 +65,12 @@ pub(crate) enum FaultKind {
     StateLost,
     /// A deleted session answers.
     Resurrected,
+    /// An answer by a node that does not know the session as it is: it is not the owner any more, or reads something old.
+    Stale,
+    /// A call that is not safe to repeat was run twice.
+    TwoRuns,
+    /// A client waited too long for a sign of life.
+    Late,
     /// A status or message for which there is no good reason.
     Unexpected,
     /// The server did not start, ended by itself, or panicked.
@@ -75,6 +88,7 @@ impl FaultKind {
                 false
             }
             FaultKind::AfterAnswer | FaultKind::WrongAnswer | FaultKind::Unlogged | FaultKind::Hangs => false,
+            FaultKind::Stale | FaultKind::TwoRuns | FaultKind::Late => false,
             FaultKind::Unexpected | FaultKind::ServerFailed => false,
         }
     }
@@ -98,6 +112,9 @@ impl fmt::Display for FaultKind {
             FaultKind::SessionLost => "session lost",
             FaultKind::StateLost => "acknowledged state lost",
             FaultKind::Resurrected => "deleted session answers",
+            FaultKind::Stale => "stale answer",
+            FaultKind::TwoRuns => "run twice",
+            FaultKind::Late => "late answer",
             FaultKind::Unexpected => "unexpected answer",
             FaultKind::ServerFailed => "server failed",
         })

@@ -119,7 +119,7 @@ impl Script {
     pub(crate) fn answer(&self, message: &Value, now: Circumstances) -> Result<Ending, CheckFault> {
         let error = &message["error"];
         if error["data"]["reason"] == "interrupted" && error["code"] == INTERRUPTED {
-            return match (self.may_be_interrupted(), now.crashed) {
+            return match (self.may_be_interrupted() || now.moved, now.crashed) {
                 (true, true) => Ok(Ending::Interrupted),
                 (true, false) => Err(CheckFault::new(
                     FaultKind::WrongAnswer,

@@ -1,17 +1,20 @@
 //! Feeds the checker good histories, and histories with each kind of fault, to show that it can fail.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_testkit::sse::SseEvent;
+use tokio::time::Instant;
 
 use super::{
-    CheckFault, Circumstances, Ending, EventId, EventMeaning, FaultKind, Script, SessionCheck, StreamCheck,
+    CheckFault, Circumstances, CounterCheck, Ending, EventId, EventMeaning, FaultKind, Interval, LinkCheck,
+    Patience, Script, SessionCheck, StreamCheck, notes,
 };
 
-const CALM: Circumstances = Circumstances { crashed: false, torn: false };
-const CRASHED: Circumstances = Circumstances { crashed: true, torn: false };
-const TORN: Circumstances = Circumstances { crashed: true, torn: true };
+const CALM: Circumstances = Circumstances { crashed: false, torn: false, moved: false };
+const CRASHED: Circumstances = Circumstances { crashed: true, torn: false, moved: false };
+const TORN: Circumstances = Circumstances { crashed: true, torn: true, moved: false };
 
 /// Runs a history of one stream: each event is `id body`, with a short form of the body (see [`body`]).
 fn run(script: Script, now: Circumstances, history: &[(&str, &str)]) -> Result<StreamCheck, FaultKind> {
@@ -266,4 +269,86 @@ fn a_replay_of_a_stream_that_was_not_primed_begins_after_its_first_event() {
     let mut replay = stream.replay();
     assert!(COUNTED[2..].iter().all(|(id, short)| replay.hear(&event(id, short), CALM).is_ok()));
     assert_eq!(replay.finish(CALM), Ok(()));
+}
+
+/// Two moments, in milliseconds after a beginning.
+fn at(begin: Instant, sent: u64, answered: u64) -> Interval {
+    let after = |ms| begin + Duration::from_millis(ms);
+    Interval { sent: after(sent), answered: after(answered) }
+}
+
+#[test]
+fn a_stale_counter_is_noticed() {
+    let begin = Instant::now();
+    let at = |sent, answered| at(begin, sent, answered);
+    let kind = |outcome: Result<(), CheckFault>| outcome.unwrap_err().kind;
+    let mut check = CounterCheck::default();
+    (0..4).for_each(|_| check.sending());
+    assert_eq!(check.incremented(at(0, 10), 1), Ok(()));
+    assert_eq!(check.incremented(at(20, 60), 3), Ok(()), "one without an answer was counted");
+    assert_eq!(check.incremented(at(20, 50), 2), Ok(()), "at the same time");
+    assert_eq!(check.read(at(55, 80), 2), Ok(()), "at the same time as the increment to 3");
+    assert_eq!(kind(check.read(at(61, 80), 2)), FaultKind::Stale, "after the increment to 3");
+    assert_eq!(kind(check.incremented(at(70, 80), 3)), FaultKind::Stale, "3 for two increments");
+    assert_eq!(kind(check.read(at(70, 80), 5)), FaultKind::TwoRuns, "only four were sent");
+    assert_eq!(kind(check.incremented(at(70, 80), 5)), FaultKind::TwoRuns, "only four were sent");
+    assert_eq!(check.incremented(at(70, 80), 4), Ok(()));
+
+    let mut check = CounterCheck::default();
+    (0..4).for_each(|_| check.sending());
+    assert_eq!(check.incremented(at(20, 30), 2), Ok(()));
+    assert_eq!(kind(check.incremented(at(40, 50), 1)), FaultKind::Stale, "a lower number for a later call");
+    assert_eq!(
+        kind(check.incremented(at(0, 10), 3)),
+        FaultKind::Stale,
+        "a higher number for an earlier call"
+    );
+}
+
+#[test]
+fn answers_of_two_links_in_turns_are_noticed() {
+    let begin = Instant::now();
+    let at = |sent, answered| at(begin, sent, answered);
+    let kind = |outcome: Result<(), CheckFault>| outcome.unwrap_err().kind;
+    let mut check = LinkCheck::default();
+    assert_eq!(check.answered(at(0, 10), "a", 1), Ok(()));
+    assert_eq!(check.answered(at(20, 40), "b", 1), Ok(()), "it woke at another node");
+    assert_eq!(check.answered(at(15, 35), "a", 2), Ok(()), "sent before the answer of b");
+    assert_eq!(check.answered(at(50, 60), "b", 2), Ok(()));
+    assert_eq!(kind(check.answered(at(70, 80), "a", 3)), FaultKind::Stale, "the old node answers again");
+
+    let mut check = LinkCheck::default();
+    assert_eq!(check.answered(at(0, 10), "a", 1), Ok(()));
+    assert_eq!(kind(check.answered(at(20, 30), "a", 1)), FaultKind::Stale, "the same number again");
+    assert_eq!(check.answered(at(40, 50), "a", 3), Ok(()));
+    assert_eq!(kind(check.answered(at(60, 70), "a", 2)), FaultKind::Stale, "it goes back");
+}
+
+#[test]
+fn a_note_that_was_written_twice_or_is_missing_is_noticed() {
+    let check = |found: &[&str], acknowledged: &[&str]| {
+        notes(found, acknowledged.iter().copied(), |note| note.starts_with("a "))
+    };
+    assert_eq!(check(&["a 1", "a 2", "a 3"], &["a 1", "a 3"]), Ok(()), "one was written and not answered");
+    assert_eq!(check(&["a 1", "a 2", "a 1"], &["a 1"]).unwrap_err().kind, FaultKind::TwoRuns);
+    assert_eq!(check(&["a 1"], &["a 1", "a 2"]).unwrap_err().kind, FaultKind::StateLost);
+    assert_eq!(check(&["a 1", "b 1"], &["a 1"]).unwrap_err().kind, FaultKind::WrongStream);
+}
+
+#[test]
+fn a_late_answer_is_noticed() {
+    let judge = |troubles, seconds| Patience { troubles }.judge(Duration::from_secs(seconds));
+    assert_eq!(judge(0, 10), Ok(()), "a hold");
+    assert_eq!(judge(0, 12).unwrap_err().kind, FaultKind::Late);
+    assert_eq!(judge(1, 12).unwrap_err().kind, FaultKind::Late);
+    assert_eq!(judge(2, 12), Ok(()), "two troubles, two holds");
+    assert_eq!(judge(9, 32).unwrap_err().kind, FaultKind::Late, "however many there are");
+}
+
+#[test]
+fn a_safe_request_may_be_given_up_only_where_sessions_move() {
+    let moved = Circumstances { crashed: true, torn: false, moved: true };
+    assert_eq!(work(moved, &[("1-4", "interrupted 7")]).unwrap().ending(), Some(Ending::Interrupted));
+    let calm = Circumstances { crashed: false, ..moved };
+    assert_eq!(work(calm, &[("1-4", "interrupted 7")]).unwrap_err(), FaultKind::WrongAnswer);
 }
