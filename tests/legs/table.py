@@ -8,6 +8,7 @@ In commands and servers:
   {node} {py1} {py2}    Node, and Python with version 1 and with version 2 of the SDK; {clients} is where they are installed
   {server} {gateway}    the URL of the server of that name
   {folder} {port}       a folder of the leg's own, which is deleted, and a free port
+  {page} {page_node}    where the tests of the operator's page are installed, and their Node
   {results}             where conformance legs leave what the suite saved, a folder for each of them
 """
 
@@ -27,7 +28,9 @@ NEEDS = [
         limit=HOUR,
     ),
     Leg(name="tests", shows="the Rust tests, built", run=["nice tests/legs/rust-tests --build"], turn="cargo", slots=0, limit=HOUR),
+    Leg(name="nats", shows="the NATS servers", run=["tests/nats/install .dev/nats"], slots=0, limit=HOUR),
     Leg(name="clients", shows="the SDKs and the conformance suite", run=["tests/clients/install {clients}"], slots=0, limit=HOUR),
+    Leg(name="page", shows="Chromium, and what drives it", run=["tests/clients/browser/install {page} tests/page"], slots=0, limit=HOUR),
     Leg(
         name="fast-agent",
         shows="fast-agent, which needs Python 3.13",
@@ -57,10 +60,19 @@ LEGS = [
     # Rust. Half of the time of these tests is waiting, but some of them measure time, so little else runs beside them.
     Leg(
         name="rust/tests",
-        shows="all Rust tests but those in docs; the slowest ten are printed",
-        needs=["tests"],
-        run=["tests/legs/rust-tests"],
+        shows="all Rust tests but those in docs and those of the NATS engine; the slowest ten are printed",
+        needs=["tests", "nats"],
+        run=["tests/legs/rust-tests --without tenure-store-nats"],
         slots=3,
+        tail=11,
+    ),
+    # Three servers elect leaders over and over, and wait for each other.
+    Leg(
+        name="rust/nats",
+        shows="the NATS engine at real servers, one and three, also when they die",
+        needs=["tests", "nats"],
+        run=["tests/legs/rust-tests --only tenure-store-nats"],
+        slots=2,
         tail=11,
     ),
     # Lints and docs. They come second: they keep a processor busy, and can have it while tests wait. `nice` gives the tests the
@@ -118,6 +130,36 @@ LEGS = [
         run=["target/debug/tenure-crash --power --expect-loss --kills 20"],
         slots=2,
     ),
+    Leg(
+        name="nodes/crash",
+        shows="three nodes on a real engine keep their promises while nodes are killed, stand still, end and are cut off",
+        needs=["programs", "nats"],
+        run=["target/debug/tenure-crash --nodes 3 --clients 8 --faults kill=2,pause=1,cut-engine=1,term=1"],
+        slots=3,
+    ),
+    Leg(
+        name="metrics/prometheus",
+        shows="promtool finds nothing to say about metrics and rules, and Prometheus takes them",
+        needs=["programs"],
+        run=["tests/metrics/install .dev/prometheus", "python3 tests/metrics/check.py {tenure} .dev/prometheus {folder} {port}"],
+    ),
+    Leg(
+        name="metrics/collector",
+        shows="a real collector takes the traces of a node",
+        needs=["programs"],
+        run=["tests/metrics/install .dev/prometheus", "python3 tests/metrics/traces.py {tenure} .dev/prometheus/rotel-agent {folder} {port}"],
+    ),
+    Leg(
+        name="nodes/balancers",
+        shows="three nodes behind nginx and HAProxy, with the files of docs/balancers and without stickiness",
+        needs=["programs", "nats"],
+        # Debian's packages, unpacked; another system cannot run it.
+        run=[
+            "tests/balancers/install .dev/balancers",
+            "tests/balancers/run {tenure} .dev/nats/newest .dev/balancers {folder}/nodes",
+        ],
+        slots=2,
+    ),
     # The official conformance suite. First the example server itself.
     Leg(
         name="conformance/native",
@@ -132,6 +174,13 @@ LEGS = [
         needs=["programs", "clients"],
         servers=[Server("server", "{example} --listen 127.0.0.1:0 --backend rmcp --store memory:")],
         run=["tests/clients/conformance --leg server-rmcp {clients} {server} {results}"],
+    ),
+    Leg(
+        name="conformance/cluster",
+        shows="the suite at three nodes that share a store; each request goes to the next one",
+        needs=["programs", "clients"],
+        servers=[Server("server", "{example} --listen 127.0.0.1:0 --backend native --nodes 3")],
+        run=["tests/clients/conformance --leg server {clients} {server} {results}"],
     ),
     # Gateways to servers that are not ours: whatever passes without the gateway has to pass with it. The server on the
     # TypeScript SDK knows sessions alone.
@@ -410,3 +459,33 @@ for version in ("0.5.3", "0.7.15"):
             run=[f"{{clients}}/fast-agent-{version}/bin/python tests/clients/data_sessions.py {{tenure}}"],
         )
     )
+
+# The operator's page. `./dev test` leaves these out: they install Chromium.
+LEGS += [
+    Leg(
+        name="page/types",
+        shows="the types of the page's modules",
+        needs=["page"],
+        run=["{page_node} {page}/node_modules/typescript/bin/tsc --project crates/tenure/src/page/jsconfig.json"],
+    ),
+    Leg(
+        name="page/units",
+        shows="texts, the picture of a session's life, and forms from schemas",
+        needs=["page"],
+        run=["{page_node} --test tests/page/units.test.mjs"],
+    ),
+    Leg(
+        name="page/mock",
+        shows="the page in Chromium in front of a node that is made up: AD1, AD2, AD5, AD7, AD8",
+        needs=["page"],
+        run=["{page_node} --test tests/page/page.test.mjs"],
+        slots=2,
+    ),
+    Leg(
+        name="page/real",
+        shows="the page in Chromium in front of the binary: AD2, AD3, AD4, AD5, AD7",
+        needs=["page", "programs"],
+        run=["env TENURE={tenure} {page_node} --test tests/page/real.test.mjs"],
+        slots=2,
+    ),
+]

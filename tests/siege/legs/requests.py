@@ -1,4 +1,4 @@
-"""Many requests that cost the server more than the client: listens that stay, handshakes that are never completed."""
+"""Many requests that cost the server more than the client: listens that stay, handshakes that are never completed or refused."""
 
 import asyncio
 
@@ -49,7 +49,44 @@ async def handshakes(target):
     await asyncio.gather(*(one() for _ in range(16)))
 
 
+# The attacker's address counts as a proxy, so that the server takes it for a client elsewhere: on loopback addresses have no limits.
+CLIENT_BEHIND = "203.0.113.9"
+# `limits.initialize` is 30 a minute, and a few come with the time that the attack takes.
+MOST_BEGUN = 45
+
+
+async def floods(target):
+    """`initialize` from one address, as fast as it is refused."""
+    request = post(initialize(), extra=[("x-forwarded-for", CLIENT_BEHIND)])
+
+    async def one():
+        connection = await target.connect()
+        while target.is_time():
+            if await target.ask(connection, request) is None:
+                connection = await target.connect()
+
+    await asyncio.gather(*(one() for _ in range(16)))
+
+
+async def are_refused(siege):
+    """All but the first are refused, and not in another way than by the limit."""
+    outcomes = dict(siege.attacked["outcomes"])
+    begun, limited = outcomes.pop("served", 0), outcomes.pop("429 rate_limited", 0)
+    complaints = [f"{number} handshakes of the flood ended otherwise: {outcome}" for outcome, number in outcomes.items()]
+    if not 1 <= begun <= MOST_BEGUN or limited == 0:
+        complaints.append(f"{begun} handshakes of one address were served, and {limited} refused")
+    return complaints
+
+
 LEGS = [
+    Leg(
+        "floods",
+        "`initialize` from one address as fast as it is refused (RL5); another address's clients notice nothing",
+        floods,
+        after=are_refused,
+        least=("requests", 1000),
+        settings=("http.trusted_proxies=127.0.0.2",),
+    ),
     Leg("listens", "40 connections with 256 listens each; others' modern requests are served", listens, least=("requests", 5001), seconds=12),
     Leg(
         "handshakes",
