@@ -115,7 +115,7 @@ async fn calls_go_on_and_are_counted_while_the_store_is_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_set_back_gives_no_second_quota_and_locks_nobody_out() {
+async fn a_clock_that_is_set_back_gives_no_second_quota_and_locks_no_caller_out() {
     let world = World::new();
     let ann = Principal::named("ann");
     let quotas = world.process(10);

@@ -60,7 +60,7 @@ async fn half_open(server: SocketAddr, session: &Session) -> Vec<Connection> {
 }
 
 #[tokio::test]
-async fn half_open_connections_keep_nobody_from_being_served() {
+async fn half_open_connections_keep_no_client_from_being_served() {
     let node = demo_with(&[]).await;
     let session = Session::start(node.address()).await;
     let mut half = Vec::new();
@@ -135,7 +135,7 @@ async fn a_server_that_is_full_says_how_it_is_and_lets_others_wait_a_little() {
 }
 
 #[tokio::test]
-async fn connections_beyond_all_bounds_keep_nobody_from_asking_how_it_is() {
+async fn connections_beyond_all_bounds_do_not_block_health_checks() {
     let node = demo_with(&[("http.max_connections", "2")]).await;
     // Many more than are kept in reserve, and all of them silent.
     let mut held = Vec::new();

@@ -385,7 +385,7 @@ async fn a_server_that_is_slow_with_each_subscription_holds_up_a_listen_only_onc
 }
 
 #[tokio::test]
-async fn what_is_asked_by_ourselves_is_asked_on_behalf_of_whoever_the_session_serves() {
+async fn our_own_requests_are_sent_on_behalf_of_the_principal_that_the_session_serves() {
     let (responder, mut server) = FakeResponder::new();
     let sessions = SessionsOnExchanges::new(responder, Arc::new(TurnableClock::start()));
     let bridge = ExchangesOnSessions::new(Arc::new(sessions), PoolLimits::default());

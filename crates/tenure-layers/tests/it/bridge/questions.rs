@@ -35,7 +35,7 @@ async fn a_question_during_a_call_is_the_clients_with_the_key_that_the_server_ga
 }
 
 #[tokio::test]
-async fn nobody_is_asked_outside_of_a_call_or_during_a_list() {
+async fn no_client_is_asked_outside_of_a_call_or_during_a_list() {
     let mut world = World::new();
     let client = FakeClient::new(json!({ "elicitation": {}, "sampling": {} }));
     client.answer(|_, _| panic!("nobody is to be asked"));
@@ -138,7 +138,7 @@ async fn urls_that_have_to_be_visited_are_asked_for_and_the_request_is_sent_agai
 }
 
 #[tokio::test]
-async fn a_state_that_nobody_knows_never_begins_a_call_anew() {
+async fn an_unknown_state_never_begins_a_call_anew() {
     let mut world = World::new();
     let client = FakeClient::new(json!({ "elicitation": {} }));
     let answers = json!({ "q1": { "action": "accept", "content": {} } });
@@ -149,7 +149,7 @@ async fn a_state_that_nobody_knows_never_begins_a_call_anew() {
 }
 
 #[tokio::test]
-async fn the_end_of_an_elicitation_is_nobodys() {
+async fn the_end_of_an_elicitation_is_told_to_no_client() {
     let mut world = World::new();
     let client = FakeClient::new(json!({}));
     let answer = world.start(tool(&client, "t"));

@@ -226,7 +226,7 @@ async fn a_client_that_does_not_answer_uses_up_its_own_places_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_places_are_taken_whoever_has_most_makes_room() {
+async fn when_all_places_are_taken_the_peer_with_most_calls_makes_room() {
     let mut world = World::new();
     let budget = Budget::new(BudgetLimits::default().with(Resource::Parked, 4).with_share(75));
     let [one, greedy, third, fourth] = [1, 2, 3, 4].map(|last| Try::tool().within(share(&budget, last)));

@@ -182,7 +182,7 @@ async fn each_attempt_can_what_it_declares() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_asked_during_a_request_that_has_no_place_for_it() {
+async fn no_client_is_asked_during_a_request_that_has_no_place_for_it() {
     let mut world = World::new();
     for method in ["tools/list", "resources/list", "completion/complete"] {
         let (waiting, call) = world.begin(&Try::of(method, json!({}))).await;

@@ -61,7 +61,7 @@ async fn the_clients_error_reaches_the_asker_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_nobody_answers_times_out_and_is_withdrawn() {
+async fn an_unanswered_question_times_out_and_is_withdrawn() {
     let mut world = World::with(Limits { ask_timeout: Duration::from_secs(60), ..Limits::default() });
     let session = world.session().await;
     let waiting = send(&session, runtime::request(1, "tools/call", &json!({})));
@@ -115,7 +115,7 @@ async fn a_question_ends_with_its_session() {
 }
 
 #[tokio::test]
-async fn an_update_reaches_every_subscriber_and_nobody_else() {
+async fn an_update_reaches_all_subscribers_and_no_other_session() {
     let mut world = World::new();
     let (one, two, three) = (world.session().await, world.session().await, world.session().await);
     for session in [&one, &two, &three] {

@@ -34,7 +34,7 @@ async fn reason(world: &World, session: &Session) -> Option<Reason> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_nobody_goes_on_with_gives_its_place_back() {
+async fn an_unfinished_handshake_gives_its_place_back() {
     let world = World::with(limits());
     let budget = Budget::new(BudgetLimits::default());
     let share = budget.share(Peer::UNKNOWN);

@@ -293,7 +293,7 @@ async fn a_session_with_a_slow_handshake_expires_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_over_a_notification_harms_nobody() {
+async fn a_panic_over_a_notification_harms_no_session() {
     let sessions =
         runtime::start(Arc::new(Memory::new()), Arc::new(Quick), Limits { max_streams: 1, ..patient() });
     let session = runtime::session(&sessions, "2025-03-26").await;

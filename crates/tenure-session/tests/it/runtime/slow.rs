@@ -9,7 +9,7 @@ use tenure_session::record::EndCause;
 use crate::runtime::support::{World, all, next, say};
 
 #[tokio::test]
-async fn a_reader_that_never_reads_holds_nobody_up() {
+async fn a_reader_that_never_reads_holds_up_no_other() {
     let mut world = World::new();
     let session = world.session().await;
     let (stuck, mut reader) = world.streaming_call(&session, 1).await;

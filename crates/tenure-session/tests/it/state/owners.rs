@@ -8,7 +8,7 @@ use crate::state::support::{Engine, HOUR, World, ann, bob, increment, lost, on_e
 on_every_engine!(
     a_stranger_learns_nothing_of_a_state,
     a_stranger_learns_nothing_of_an_expired_or_ended_state,
-    an_anonymous_state_answers_to_whoever_has_its_name_and_is_listed_to_nobody,
+    an_anonymous_state_answers_to_all_who_have_its_name_and_is_listed_to_no_client,
 );
 
 /// What a caller is told, in every form it is told in.
@@ -61,7 +61,7 @@ async fn a_stranger_learns_nothing_of_an_expired_or_ended_state(engine: Engine) 
     assert!(world.states.recover(&ann(), expired.id()).await.unwrap().1);
 }
 
-async fn an_anonymous_state_answers_to_whoever_has_its_name_and_is_listed_to_nobody(engine: Engine) {
+async fn an_anonymous_state_answers_to_all_who_have_its_name_and_is_listed_to_no_client(engine: Engine) {
     let world = World::new(engine);
     let state = world.make(&Principal::ANONYMOUS, "1").await;
     increment(&world.states.find(&Principal::ANONYMOUS, state.id()).await.unwrap()).await.unwrap();

@@ -24,8 +24,8 @@ on_every_engine!(
     a_task_is_its_owners_alone,
     a_client_that_does_not_know_tasks_waits,
     only_calls_of_tools_become_tasks,
-    whoever_hangs_up_before_it_heard_of_a_task_has_none,
-    what_a_task_says_reaches_nobody,
+    a_client_that_hangs_up_before_it_heard_of_a_task_has_no_task,
+    messages_of_a_task_are_dropped,
 );
 
 async fn a_task_is_in_the_store_before_its_client_hears_of_it(engine: Engine) {
@@ -180,7 +180,7 @@ async fn only_calls_of_tools_become_tasks(engine: Engine) {
     }
 }
 
-async fn whoever_hangs_up_before_it_heard_of_a_task_has_none(engine: Engine) {
+async fn a_client_that_hangs_up_before_it_heard_of_a_task_has_no_task(engine: Engine) {
     let mut world = World::new(engine);
     world.store.hold_answers_of_puts();
     let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
@@ -200,7 +200,7 @@ async fn whoever_hangs_up_before_it_heard_of_a_task_has_none(engine: Engine) {
     }
 }
 
-async fn what_a_task_says_reaches_nobody(engine: Engine) {
+async fn messages_of_a_task_are_dropped(engine: Engine) {
     let mut world = World::new(engine);
     let meta = json!({ "progressToken": 1, "io.modelcontextprotocol/logLevel": "debug" });
     // A client that would take a stream, and what was said before is on it.

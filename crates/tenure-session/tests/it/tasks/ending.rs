@@ -16,7 +16,7 @@ use crate::tasks::support::{Engine, MINUTE, SECOND, World, ann, caller, on_every
 on_every_engine!(
     a_cancelled_task_stays_cancelled,
     a_cancellation_is_acknowledged_when_it_is_kept,
-    a_task_ends_once_whoever_ends_it,
+    a_task_ends_only_once,
     a_stop_ends_what_is_left_and_keeps_the_rest,
 );
 
@@ -65,7 +65,7 @@ async fn a_cancellation_is_acknowledged_when_it_is_kept(engine: Engine) {
     assert_eq!(world.get(&ann(), &id).await["result"]["status"], "cancelled");
 }
 
-async fn a_task_ends_once_whoever_ends_it(engine: Engine) {
+async fn a_task_ends_only_once(engine: Engine) {
     let mut world = World::new(engine);
     for _ in 0..50 {
         let (id, asked) = world.task(&ann()).await;

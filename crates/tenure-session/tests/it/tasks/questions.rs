@@ -16,7 +16,7 @@ on_every_engine!(
     a_call_may_ask_first_and_become_a_task_then,
     a_call_that_asked_first_is_a_task_like_any_other,
     a_question_that_no_attempt_was_given_goes_to_the_task,
-    whoever_asks_for_what_the_client_cannot_is_told,
+    a_question_that_the_client_cannot_answer_is_refused,
 );
 
 type Answered = JoinHandle<Result<RawJson, RpcError>>;
@@ -196,7 +196,7 @@ async fn a_question_that_no_attempt_was_given_goes_to_the_task(engine: Engine) {
     }
 }
 
-async fn whoever_asks_for_what_the_client_cannot_is_told(engine: Engine) {
+async fn a_question_that_the_client_cannot_answer_is_refused(engine: Engine) {
     let mut world = World::new(engine);
     let (id, asked) = world.task(&ann()).await;
     let error = asked.context.ask(&Method::RootsList, None).await.unwrap_err();

@@ -216,7 +216,7 @@ async fn what_an_operator_revokes_is_gone_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_holds_for_whoever_has_no_session() {
+async fn the_policy_holds_for_clients_without_a_session() {
     let world = World::new(Policy { required: Required::All, ..Policy::default() });
     for (capabilities, declared) in [(json!({}), false), (knowing(), true)] {
         let mut client = world.modern(capabilities);

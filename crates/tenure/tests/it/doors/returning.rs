@@ -48,7 +48,7 @@ async fn an_event_source_that_comes_back_misses_nothing_and_hears_nothing_twice(
 }
 
 #[tokio::test]
-async fn a_session_that_is_over_is_not_begun_anew_for_whoever_comes_back() {
+async fn a_session_that_is_over_is_not_begun_anew_for_a_client_that_comes_back() {
     let node =
         demo_with(&[("doors.sse", "true"), ("doors.websocket", "true"), ("doors.linger", "50ms")]).await;
     let mut client = OldClient::start(node.address()).await;
@@ -115,7 +115,7 @@ async fn a_question_is_answered_over_the_next_connection() {
 }
 
 #[tokio::test]
-async fn whoever_comes_back_takes_the_place_of_a_connection_that_looks_alive() {
+async fn a_client_that_comes_back_replaces_its_connection_that_looks_alive() {
     let node = demo_with(OPEN).await;
     let mut old = Socket::start(node.address()).await;
     let mut new = Socket::back(node.address(), &old.id.clone()).await;

@@ -194,7 +194,7 @@ impl Gateway {
     }
 
     /// Waits until nothing of it is left.
-    pub(crate) async fn until_nobody(&self) {
+    pub(crate) async fn until_no_process(&self) {
         until("nobody is left", || self.family().is_empty()).await;
     }
 

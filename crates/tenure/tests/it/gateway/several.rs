@@ -101,7 +101,7 @@ async fn each_server_has_its_endpoint_and_sessions_stay_at_theirs() {
         assert_eq!(session.delete().send(gateway.address).await.status(), 204);
     }
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn a_session_of_all_survives_the_gateway() {
     let mut stream = session.resume(&last).await;
     assert_eq!(rest(&mut stream).await, ["2", "3", "result 1"]);
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]
@@ -385,5 +385,5 @@ async fn servers_of_either_era_are_one_for_clients_of_either() {
         assert_eq!(said["result"]["answer"]["content"]["name"], "Ada", "{path} {said}");
     }
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }

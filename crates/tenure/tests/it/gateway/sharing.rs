@@ -201,7 +201,7 @@ async fn a_resource_is_watched_once_and_its_watchers_hear_of_it() {
 
 /// What two readers would understand differently must not get past our own.
 #[tokio::test]
-async fn nobody_can_end_the_subscription_of_another() {
+async fn no_session_can_end_the_subscription_of_another() {
     let gateway = shared(&[]).await;
     let (one, other) = (gateway.session().await, gateway.session().await);
     let uri = json!({ "uri": "file:///a" });
@@ -469,7 +469,7 @@ async fn a_killed_gateway_goes_on_with_all_its_sessions() {
     }
     gateway.until_children(1).await;
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ async fn a_version_that_is_not_served_names_those_that_are() {
 }
 
 #[tokio::test]
-async fn methods_that_are_gone_or_that_nobody_knows_are_404() {
+async fn methods_that_are_gone_or_unknown_are_404() {
     let mut steered = Steered::start().await;
     for method in [
         "initialize",

@@ -32,7 +32,7 @@ async fn a_backup_of_a_running_server_is_a_store_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_store_that_nobody_uses_is_backed_up_too() {
+async fn a_store_that_is_not_in_use_is_backed_up_too() {
     let place = Place::new();
     let server = place.serve().await;
     let session = Session::start(server.address()).await;

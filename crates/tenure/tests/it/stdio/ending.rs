@@ -45,7 +45,7 @@ async fn what_is_unfinished_after_the_grace_period_is_interrupted() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_can_answer_holds_up_nothing() {
+async fn an_unanswerable_question_holds_up_nothing() {
     let mut process = Process::open(&["--set", "shutdown.grace=1h"]).await;
     process.call(1, "ask_name", &json!({})).await;
     assert_eq!(process.message().await["method"], "elicitation/create");
@@ -135,7 +135,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn it_ends_well_when_nobody_reads_its_output() {
+async fn it_ends_well_when_its_output_is_not_read() {
     let place = Place::new();
     let mut process = Process::open(&["--store", &place.url()]).await;
     process.close_output();

@@ -163,7 +163,7 @@ async fn a_stream_that_closes_early_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() {
+async fn a_client_that_does_not_read_holds_up_no_call_and_loses_nothing() {
     let (mut steered, _link) = Steered::open(&[]).await;
     let (one, two) = (steered.call(1).await, steered.call(2).await);
     let mut expected = Vec::new();

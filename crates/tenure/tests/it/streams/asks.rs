@@ -131,7 +131,7 @@ async fn a_client_is_not_asked_what_it_cannot_answer() {
 }
 
 #[tokio::test]
-async fn a_question_nobody_answers_is_given_up_and_withdrawn() {
+async fn an_unanswered_question_is_given_up_and_withdrawn() {
     let mut steered = Steered::with(&[("timeouts.client_answer", "50ms")]).await;
     let (session, _link) = steered.session().await;
     let (call, mut stream) = steered.streaming_call(&session, 1).await;

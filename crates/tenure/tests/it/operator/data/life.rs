@@ -72,7 +72,7 @@ async fn the_list_of_sessions_mentions_data_sessions() {
 }
 
 #[tokio::test]
-async fn a_prepared_data_session_is_used_by_whoever_gets_its_id() {
+async fn a_prepared_data_session_is_used_by_the_client_that_gets_its_id() {
     let place = Place::new();
     let server = place.serve().await;
     let data = r#"{"notes":["read me"]}"#;
