@@ -15,7 +15,7 @@ use crate::http::{HttpReply, reason};
 use crate::session::{ClientSession, Workspace};
 use crate::world::{World, count};
 
-/// The cookie of the session's workspace. Makes the workspace if there is none.
+/// The cookie of the session's workspace. Makes the workspace if the session has none.
 pub(crate) async fn open(world: &World, session: &ClientSession, rng: &mut Rng) -> Option<Value> {
     if let Some(work) = &*session.work.lock() {
         return Some(work.cookie.clone());

@@ -195,7 +195,7 @@ impl Parts {
         Err(StoreError::Busy)
     }
 
-    /// Puts back a saved log. Nobody else should use the session meanwhile.
+    /// Puts back a saved log. The session must not be used meanwhile.
     pub(crate) async fn restore(&self, session: SessionKey, log: SavedLog) -> Result<(), StoreError> {
         let mut tries = self.wire.tries();
         let mut id = [0; RESTORE_ID];

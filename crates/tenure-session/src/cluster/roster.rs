@@ -90,7 +90,7 @@ pub struct SeenNode {
     pub node: NodeId,
     /// What it says of itself.
     pub info: NodeInfo,
-    /// How long ago its last renewal was sent or, if it is another node, first seen. `None` if there was none yet.
+    /// How long ago its last renewal was sent or, if it is another node, first seen. `None` before the first one.
     pub renewed: Option<Duration>,
 }
 

@@ -311,7 +311,7 @@ async fn before(
 /// What happened to the record that a saved one replaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplacedRecord {
-    /// It is unchanged, or there was none.
+    /// It is unchanged, or there is no such session.
     AsBefore,
     /// It is gone, whether or not the saved one was written.
     Gone,

@@ -153,7 +153,7 @@ impl Endpoint {
             Ok(id) => id,
             Err(error) => return reject(&error, None),
         };
-        // Of anybody else's session the other node finds out that there is none.
+        // The other node learns nothing of another principal's session.
         if self.sessions().live(&id, &sender.principal).is_none() {
             return empty(StatusCode::NO_CONTENT);
         }

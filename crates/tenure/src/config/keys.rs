@@ -270,7 +270,7 @@ keys! {
     /// The size at which the file is put aside, under its name with the number of its first record behind.
     "audit.max_size": Size<65536> => config.audit.max_bytes;
 
-    /// The address and port of the page and the API for operators; without it there is none but on the control socket. Other than
+    /// The address and port of the page and the API for operators; without it they are on the control socket alone. Other than
     /// on loopback it needs `tls.cert`, and keys or tokens for operators.
     "admin.listen": Optional<Address> => config.admin.listen;
     /// The names that the page is opened at, with or without port, besides loopback and the address itself. A request for any
@@ -457,7 +457,7 @@ keys! {
     /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they are refused.
     "clients.memory": Size<65536> => config.clients.memory_bytes;
     /// Bytes of data sessions that all clients together may make the server keep in its store, with what is left of
-    /// those that have ended. A data session counts to the client that made it, whoever uses it, until it is removed.
+    /// those that have ended. A data session counts to the client that made it, also when others use it, until it is removed.
     /// Beyond it none can be made and none can grow.
     "clients.disk": Size<65536> => config.clients.disk_bytes;
     /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
@@ -521,14 +521,14 @@ keys! {
     /// the model reads.
     "limits.answer": OneOf<OverLimit> => config.rates.calls.over_limit;
 
-    /// A session that nobody uses for this long expires. May be `infinity`.
+    /// A session that is not used for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
     /// A session expires after this long if its client sends nothing more after `initialize`, neither
     /// `notifications/initialized` nor any other message, and opens no stream. May be `infinity`.
     "session.handshake_ttl": SpanOrInfinity => config.limits.handshake_ttl;
     /// A session expires at this age, used or not. May be `infinity`.
     "session.max_lifetime": SpanOrInfinity => config.limits.max_lifetime;
-    /// A session that nobody uses for this long lets go of its server and its memory. The next request wakes
+    /// A session that is not used for this long lets go of its server and its memory. The next request wakes
     /// it. May be `infinity`.
     "session.dormant_after": SpanOrInfinity => config.limits.dormant_after;
     /// In a cluster, how many dormant sessions a node wakes at the same time; others wait in order. When a node is lost, its sessions
@@ -563,7 +563,7 @@ keys! {
     "data_sessions.offer": OneOf<DataOffer> => config.data.offer;
     /// Which tools cannot be called without one: `none`, `all`, or a list of tools. A server may need them for more.
     "data_sessions.required": RequiredTools => config.data.policy.required;
-    /// A data session that nobody uses for this long expires. May be `infinity`.
+    /// A data session that is not used for this long expires. May be `infinity`.
     "data_sessions.idle_ttl": SpanOrInfinity => config.data.limits.idle_ttl;
     /// A data session expires at this age, used or not. May be `infinity`.
     "data_sessions.max_lifetime": SpanOrInfinity => config.data.limits.max_lifetime;
@@ -625,7 +625,7 @@ keys! {
     /// come back at once.
     "streams.retry_jitter": Percent => config.limits.retry_jitter;
     /// What to do with a `Last-Event-ID` that is not of this session: `fresh` opens the stream as if
-    /// there were none, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
+    /// the header were absent, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
     "streams.unknown_event_id": OneOf<UnknownEventId> => config.limits.unknown_event_id;
     /// What to do when events that a client asks for are gone: `report` goes on from the oldest kept one
     /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 400 (`stream_forgotten`).
@@ -653,7 +653,7 @@ keys! {
     /// the store; several processes that serve the same clients need the same file.
     "exchanges.state_key_file": Optional<File> => config.exchanges.state_key_file;
 
-    /// Tasks in all, those that have ended and are kept among them. With 0 there are none, and no client is told of
+    /// Tasks in all, those that have ended and are kept among them. With 0 there are no tasks, and no client is told of
     /// them.
     "tasks.max": WholeNumber<0> => config.tasks.max;
     /// Tasks of one principal. Without authentication, all clients are one principal.
@@ -666,13 +666,13 @@ keys! {
     /// outcome is then found even if this process is killed meanwhile. With `infinity` only servers make tasks.
     "tasks.after": SpanOrInfinity => config.tasks.after;
 
-    /// Who may use a session towards a server that knows nothing else, after the request that it was opened for:
-    /// `principal` later requests of the same caller, `request` nobody. Without authentication all callers are one: if
-    /// the server keeps something for each session and its clients must not share it, use `request`.
+    /// Who may use a session at a server that knows only sessions, after the request that it was opened for:
+    /// `principal` later requests of the same caller, `request` no other request. Without authentication all callers
+    /// are one: if the server keeps something for each session and its clients must not share it, use `request`.
     "bridge.reuse": OneOf<Reuse> => config.bridge.reuse;
     /// Sessions that are kept for requests without one, towards each server.
     "bridge.max_sessions": WholeNumber<2> => config.bridge.max_sessions;
-    /// Such a session that nobody uses for this long is closed.
+    /// Such a session that is not used for this long is closed.
     "bridge.idle": Span => config.bridge.idle;
     /// How long it is believed which revisions a server speaks, unless an answer says otherwise.
     "bridge.era_ttl": Span => config.bridge.era_ttl;

@@ -71,7 +71,7 @@ pub(super) fn upstream_problems(upstream: &UpstreamConfig, has_issuers: bool) ->
         UpstreamAuthMode::ClientCredentials => {
             if auth.client_secret.is_none() && auth.client_key.is_none() {
                 refuse(
-                    "`upstream.auth` is \"client_credentials\", and there are none",
+                    "`upstream.auth` is \"client_credentials\", and no credentials are set",
                     "set `upstream.client_secret` to \"env:VARIABLE\" or \"file:PATH\", or `upstream.client_key` to a file",
                 );
             }

@@ -137,7 +137,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
     };
     if opened.members.is_some() {
         let url = store::store_url(config)?;
-        let what = format!("the store `{url}` is shared by nodes, and a server over stdio is none");
+        let what = format!("the store `{url}` is shared by nodes, and a server over stdio is not a node");
         opened.close().await;
         return Err(Failure::new(what).hint(
             "let clients connect to the nodes (`tenure serve`), or keep this client's session elsewhere with \

@@ -346,7 +346,7 @@ async fn a_server_that_does_not_answer_subscriptions_holds_up_no_calls_and_a_lis
     let (held, _) = world.subscribed().await;
     let answer = world.call("t");
     let (call, _) = world.asked().await;
-    assert_eq!(call.request.method, Method::ToolsCall, "nobody waits for what another wants to hear");
+    assert_eq!(call.request.method, Method::ToolsCall, "a call does not wait for a listen");
     call.answer(&json!({ "content": [] }));
     answer.await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;

@@ -113,7 +113,7 @@ async fn only_so_many_calls_wait() {
     let refused = question(&third, "elicitation/create", json!({}));
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"));
     refused.await.unwrap().unwrap_err();
-    assert!(third.is_dropped(), "nobody could come back for it");
+    assert!(third.is_dropped(), "its client could not come back for it");
     assert_eq!(world.tallies(), ExchangeTallies { running: 0, parked: 2, begun: 3 });
     // One that waits already may wait once more.
     let again = first.again(&one, &json!({ "q1": accepted("Ann") }));
@@ -143,7 +143,7 @@ async fn those_who_do_not_come_back_make_room_for_others() {
     let _refused = question(&call, "elicitation/create", json!({}));
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"), "not so soon");
     pass(seconds(5)).await;
-    // Of whoever has most, and of those the first.
+    // The first call of the peer that has most.
     let (_, _call, _answered) = world.asking(&bob, "elicitation/create").await;
     assert_eq!(world.tallies().parked, 3);
     assert_eq!(value(anns_answered.await.unwrap())["error"]["data"]["reason"], "client_gone");

@@ -275,7 +275,7 @@ async fn questions_that_are_too_large_end_the_call() {
     let _answered = question(&call, "elicitation/create", json!({ "message": "x".repeat(2000) }));
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-32603, "event_too_large"));
     settle().await;
-    assert!(call.is_dropped(), "nobody can come back for it");
+    assert!(call.is_dropped(), "its client cannot come back for it");
     world.assert_idle();
 }
 

@@ -127,14 +127,14 @@ async fn an_update_reaches_all_subscribers_and_no_other_session() {
     world.script.call().await.answer(&json!({}));
     json_of(waiting.await.unwrap());
     world.sessions.fanout().resource_updated("a://b");
-    world.sessions.fanout().resource_updated("a://nobody");
+    world.sessions.fanout().resource_updated("a://unwatched");
     for session in [&one, &two] {
         let mut reader = session.listen(None).await.unwrap();
         let (_, message) = event(&mut reader).await.unwrap();
         assert_eq!(message["params"], json!({ "uri": "a://b" }));
     }
     assert_eq!(three.info().events, 0);
-    // A failed subscription is none.
+    // A failed subscription does not count.
     let waiting = send(&three, runtime::request(3, "resources/subscribe", &json!({ "uri": "a://c" })));
     world.script.call().await.fail(-32002, "no such resource");
     json_of(waiting.await.unwrap());

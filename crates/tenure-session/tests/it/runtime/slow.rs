@@ -22,7 +22,7 @@ async fn a_reader_that_never_reads_holds_up_no_other() {
         second.answer(&json!({}));
         assert_eq!(all(&mut other).await, ["prime", "hello", "quick", "result 2"]);
     };
-    tokio::time::timeout(Duration::from_secs(20), work).await.expect("nobody waits for the stuck reader");
+    tokio::time::timeout(Duration::from_secs(20), work).await.expect("others do not wait for the reader");
     // It reads at last: everything is there, from the log.
     next(&mut reader).await;
     for n in 0..5000 {

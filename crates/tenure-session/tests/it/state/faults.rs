@@ -103,7 +103,7 @@ async fn a_change_whose_answer_is_lost_is_not_repeated_over_anothers(engine: Eng
             while put == Last::Done && number(&others.find(&ann(), id).await.unwrap()) == 0 {}
             increment(&others.find(&ann(), id).await.unwrap()).await.unwrap();
         });
-        // It may be told that nobody knows. Then it was done once or not at all, but never twice.
+        // The outcome may be unknown. Then the change was done once or not at all, but never twice.
         let (outcome, now) = (outcome.await, number(&world.states.find(&ann(), id).await.unwrap()));
         let done = 1 + u64::from(put == Last::Done);
         match outcome {

@@ -74,7 +74,7 @@ fn world(policy: Policy, kinds: Vec<KindOfState>, null: bool) -> World {
     World { sessions: Sessions::start(parts), states, clock, script }
 }
 
-/// A data session of nobody in particular.
+/// An anonymous data session.
 async fn state(world: &World) -> State {
     let new = NewState::of(StateKind::new("session").unwrap());
     world.states.create(&Principal::ANONYMOUS, new).await.unwrap()

@@ -69,8 +69,8 @@ async fn pages_show_each_state_of_the_caller_exactly_once(engine: Engine) {
     for listed in pages(&world, &ann(), 100, async |_| {}).await {
         world.states.find(&ann(), listed.id.unwrap()).await.expect("a list's ids can be used");
     }
-    let nobody = world.states.list(&Principal::named("dora"), None, 10).await.unwrap();
-    assert!(nobody.states.is_empty() && nobody.next.is_none());
+    let of_dora = world.states.list(&Principal::named("dora"), None, 10).await.unwrap();
+    assert!(of_dora.states.is_empty() && of_dora.next.is_none());
 }
 
 async fn ends_between_pages_do_not_break_a_list(engine: Engine) {

@@ -118,7 +118,7 @@ async fn no_replacement_is_lost(engine: Engine, times: u64) {
     let conflicts: u64 = counts.iter().map(|(_, conflicts)| conflicts).sum();
     let now = find(&world.states, &state).await.get::<u64>().unwrap();
     assert_eq!(now, (done, Edition(done + 1)));
-    assert!(conflicts > 0, "nobody got in another's way, so nothing was tried");
+    assert!(conflicts > 0, "no two changes met, so nothing was tried");
 }
 
 async fn no_change_is_lost(engine: Engine, times: u64) {

@@ -193,7 +193,7 @@ async fn a_client_that_hangs_up_before_it_heard_of_a_task_has_no_task(engine: En
     answer.abort();
     assert!(answer.await.is_err());
     asked.dropped().await;
-    assert!(became.await.unwrap().is_err(), "nobody is there to come back for it");
+    assert!(became.await.unwrap().is_err(), "no client is there to come back for it");
     world.store.answer_puts();
     while world.records().await > 0 || world.tasks.count() > 0 || world.tasks.live() > 0 {
         tokio::task::yield_now().await;

@@ -220,7 +220,7 @@ async fn a_task_of_an_attempt_that_came_at_the_last_moment_ends_too() {
             async move { context.ask(&Method::ElicitationCreate, Some(&RawJson::EMPTY_OBJECT)).await },
         );
     let state = first.await.unwrap()["result"]["requestState"].take();
-    // Nobody came, and the server has a moment for its last words. The clock of states stands still, as if it had been
+    // No client came, and the server has a moment for its last words. The clock of states stands still, as if it had been
     // turned back: the state is still good.
     assert_eq!(question.await.unwrap().unwrap().bytes(), r#"{"action":"cancel"}"#);
     let second = world.send(&ann(), call(json!({ "requestState": state })));

@@ -245,7 +245,7 @@ pub(crate) fn bob() -> Principal {
     Principal::named("bob")
 }
 
-/// Nobody here looks for weaknesses of the seal.
+/// No encryption: these tests do not attack the seal.
 struct Plain;
 
 impl Seal for Plain {

@@ -129,7 +129,7 @@ async fn nothing_is_an_error_or_a_warning_when_nothing_is_wrong() {
     assert_eq!((status.code(), logs.as_str()), (Some(0), ""));
 }
 
-/// Starts a server whose log nobody reads.
+/// Starts a server whose log is not read.
 fn unread(level: &str) -> (tokio::process::Child, tokio::process::ChildStderr) {
     let mut command =
         tenure(&["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--log-level", level]);

@@ -57,7 +57,7 @@ async fn a_session_that_is_over_is_not_begun_anew_for_a_client_that_comes_back()
     let last = client.events.last_id();
     let id = client.events.header("mcp-session-id").unwrap().to_owned();
     drop(client);
-    until("nobody came back", || node.sessions().tallies().sessions == 0).await;
+    until("its client did not come back", || node.sessions().tallies().sessions == 0).await;
     let back = get_sse().header("Last-Event-ID", &last).send(node.address()).await;
     assert_eq!(refusal(&back), (404, "session_deleted".to_owned()));
     assert!(shake(node.address(), &[("mcp-session-id", &id)]).await.is_err());

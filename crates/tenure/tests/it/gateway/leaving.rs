@@ -130,7 +130,7 @@ async fn a_gateway_killed_after_its_warden_leaves_no_process_behind() {
     gateway.until_no_process().await;
 }
 
-/// Whoever presses Ctrl-C on a terminal sends the signal to the whole foreground group.
+/// Ctrl-C on a terminal sends the signal to the whole foreground group.
 #[tokio::test]
 async fn children_and_warden_are_in_groups_of_their_own() {
     let gateway = Gateway::start(&[]).await;

@@ -92,7 +92,7 @@ async fn log_messages_come_with_the_call_or_the_session_and_obey_the_level() {
     assert_eq!(stream.rest().await, ["loud", "result 3"]);
     let quiet = log(4, "info", "quiet").await.response().await;
     assert_eq!(quiet.json()["id"], 4, "below the level, so there is nothing to stream");
-    // While several calls are in flight nobody can tell whose it is: it is the session's.
+    // While several calls are in flight the message cannot be matched to one: it belongs to the session.
     let mut listening = session.listen().await;
     let gate = json!({ "gate": gateway.folder.path().join("never") });
     let mut streams = Vec::new();

@@ -233,7 +233,7 @@ async fn the_child_logs_as_much_as_anybody_wants_and_everybody_hears_what_they_w
         all.iter().map(|level| format!(r#"logging/setLevel {{"level":"{level}"}}"#)).collect::<Vec<_>>()
     };
     assert_eq!(heard_of(&loud, "logging/setLevel", 2).await, levels(&["info", "debug"]));
-    // While more than one request is in flight, nobody can tell whose it is.
+    // While more than one request is in flight, the message cannot be matched to one.
     let never = gateway.folder.path().join("never");
     let _busy =
         [begin(&quiet, 2, "slow", &json!(1), &never).await, begin(&loud, 2, "slow", &json!(1), &never).await];

@@ -1,4 +1,4 @@
-//! How it ends: by the client, by a signal, by nobody reading; and in which order.
+//! How it ends: by the client, by a signal, because its output is not read; and in which order.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ async fn busy(arguments: &[&str]) -> Process {
     process
 }
 
-/// The states of the sessions in a store that nobody has open.
+/// The states of the sessions in a store that is not open.
 async fn states(place: &Place) -> Vec<String> {
     let state = |row: &Value| format!("{} {}", row["state"], row["end"]).replace('"', "");
     place.rows(&[]).await.iter().map(state).collect()
