@@ -124,7 +124,7 @@ impl Sessions {
         glance
     }
 
-    /// The sessions of a user in memory, whatever client acts for it.
+    /// The sessions of a user in memory, under any client.
     pub fn awake_of(&self, owner: &Principal) -> Vec<SessionKey> {
         self.0
             .live
