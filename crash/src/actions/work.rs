@@ -87,7 +87,7 @@ pub(crate) async fn check(world: &World, session: &ClientSession, rng: &mut Rng)
         world.violation(&who, fault);
     }
     if (found.len() as u64) < work.acknowledged.len() as u64 {
-        // What was lost does not fit this workspace any more, so begin a new one.
+        // Changes were lost, and the model no longer fits this workspace, so begin a new one.
         *session.work.lock() = None;
     }
 }

@@ -178,7 +178,7 @@ impl Roster {
         self.is_unfit().then(unfit_error)
     }
 
-    /// Tells the other nodes that somebody was revoked or let in again. The mark only grows.
+    /// Tells the other nodes that a principal was revoked or reinstated. The mark only grows.
     pub fn set_revocations(&self, mark: u64) {
         {
             let mut state = self.0.state.lock();

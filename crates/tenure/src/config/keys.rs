@@ -191,7 +191,7 @@ keys! {
     /// them on a NATS engine, which several processes share, and `tls://` does so over TLS. `tenure stdio` has `memory:`
     /// for its default.
     "store": StoreUrl => config.store;
-    /// What the user's own folder for the sessions is called. Without one it is called by the server behind. Two
+    /// The name of the folder for the sessions, in the user's own data. Without it, a name made from the server behind. Two
     /// processes in front of the same server need different names.
     "name": Optional<FolderName> => config.name;
     /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
@@ -287,7 +287,7 @@ keys! {
 
     /// Whether requests, sessions and servers are counted. Without it `/metrics` and the figures of operators stay empty.
     "metrics.collect": YesNo => config.metrics.collect;
-    /// The address and port at which `/metrics` is served, to anybody who reaches it. Nowhere without one.
+    /// The address and port at which `/metrics` is served, without credentials. Without it, they are not served there.
     "metrics.listen": Optional<Address> => config.metrics.listen;
     /// How often a line in the log has the totals since the start. Never without a time.
     "metrics.report": Optional<Span> => config.metrics.report;
@@ -430,11 +430,11 @@ keys! {
     "upstream.client_secret": Optional<Secret> => config.upstream.auth.client_secret;
     /// A file with its private key, in place of a secret (`private_key_jwt`): PEM, PKCS#8, of Ed25519, P-256, P-384 or RSA.
     "upstream.client_key": Optional<File> => config.upstream.auth.client_key;
-    /// What the authorization server calls that key. Without it, its thumbprint (RFC 7638).
+    /// The name of that key at the authorization server. Without it, its thumbprint (RFC 7638).
     "upstream.client_key_id": Optional<PlainText> => config.upstream.auth.client_key_id;
     /// The scope to ask for.
     "upstream.scope": Optional<PlainText> => config.upstream.auth.scope;
-    /// What the tokens are for. Without it, what the server behind says of itself, or its URL.
+    /// The resource that the tokens are for. Without it, the resource that the server behind names, or its URL.
     "upstream.resource": Optional<PlainText> => config.upstream.auth.resource;
     /// The audience to ask for in a token exchange, beside the resource.
     "upstream.audience": Optional<PlainText> => config.upstream.auth.audience;
@@ -567,7 +567,7 @@ keys! {
     "data_sessions.idle_ttl": SpanOrInfinity => config.data.limits.idle_ttl;
     /// A data session expires at this age, used or not. May be `infinity`.
     "data_sessions.max_lifetime": SpanOrInfinity => config.data.limits.max_lifetime;
-    /// How long one that expired for want of use can be recovered.
+    /// How long one that expired because it was not used can be recovered.
     "data_sessions.retention": SpanOrZero => config.data.limits.retention;
     /// How long the end of one is remembered.
     "data_sessions.tombstone_ttl": SpanOrZero => config.data.limits.tombstone_ttl;
@@ -646,7 +646,7 @@ keys! {
     /// connection breaks, or this process is killed or stopped. Beyond it, calls are lost with their connections; with
     /// 0 none is noted.
     "exchanges.max_kept": WholeNumber<0> => config.exchanges.max_kept;
-    /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
+    /// Whether what an upstream server declares `public` may be cached for all callers. Without it every answer is
     /// `private` to its caller.
     "exchanges.trust_public": YesNo => config.exchanges.trust_public;
     /// A file with the key that seals what clients carry between attempts at a request. Without one a key is kept in

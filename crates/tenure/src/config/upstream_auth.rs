@@ -85,7 +85,7 @@ pub(super) fn upstream_problems(upstream: &UpstreamConfig, has_issuers: bool) ->
         UpstreamAuthMode::TokenExchange => {
             if auth.token_url.is_none() && auth.issuer.is_none() {
                 refuse(
-                    "`upstream.auth` is \"token_exchange\", and nothing says where",
+                    "`upstream.auth` is \"token_exchange\", and no token server is set",
                     "set `upstream.token_url` or `upstream.issuer`: the server behind must not choose who gets the tokens of callers",
                 );
             }

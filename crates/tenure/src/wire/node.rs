@@ -46,7 +46,7 @@ pub(crate) struct Runtimes {
     pub(crate) exchanges: Exchanges,
     /// The data sessions of both.
     pub(crate) states: States,
-    /// Who may use them; anybody, if it is `None`.
+    /// Who may use them; every client, if it is `None`.
     pub(crate) auth: Option<Auth>,
     pub(crate) store: OpenedStore,
     pub(crate) budget: Budget,

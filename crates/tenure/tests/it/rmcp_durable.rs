@@ -152,7 +152,7 @@ async fn a_call_that_a_kill_cut_off_is_answered_as_interrupted_when_it_is_resume
     assert_eq!(all(&mut session.resume(id).await).await, []);
     let since_primed = all(&mut session.resume(&primed).await).await;
     assert_eq!((since_primed.len(), since_primed.last()), (2, answer.last()), "progress and the answer");
-    // What was answered stays so.
+    // An answered request stays answered.
     assert_eq!(all(&mut session.resume(&finished[0].0).await).await, finished[1..]);
 }
 

@@ -142,7 +142,7 @@ async fn a_list_tells_what_is_known_of_a_state(engine: Engine) {
     assert_eq!(listed.label(), state.label());
     assert_eq!(listed.about.label.as_deref(), Some("mine"));
     assert_eq!(listed.about.data.as_ref().unwrap().get(), r#"{"a":1}"#);
-    // What has expired is not among the living, but operators see it.
+    // An expired state is not listed to clients, but operators see it.
     world.clock.turn(HOUR);
     assert!(world.states.list(&ann(), None, 10).await.unwrap().states.is_empty());
     let [listed] = &world.states.list_all(None, 10).await.unwrap().states[..] else { panic!("one") };

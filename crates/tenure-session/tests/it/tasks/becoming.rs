@@ -52,7 +52,7 @@ async fn a_task_is_in_the_store_before_its_client_hears_of_it(engine: Engine) {
 async fn what_a_client_sees_of_a_task(engine: Engine) {
     let mut world = World::new(engine);
     let wish = TaskWish { ttl: Some(5 * MINUTE), poll: Some(2 * SECOND) };
-    // What clients of an older revision ask for is not looked at.
+    // The wishes of clients of an older revision are ignored.
     let call = request("tools/call", json!({ "name": "dig", "task": { "ttl": 7 } }));
     let answer = world.send(&ann(), call);
     let asked = world.server.expect("tools/call").await;
@@ -88,7 +88,7 @@ async fn the_outcome_is_the_handlers_own(engine: Engine) {
     let result =
         json!({ "content": [{ "type": "text", "text": "no" }], "isError": true, "_meta": { "x": 1 } });
     asked.answer(&result);
-    // What fails is the tool; the task has come to its end.
+    // The tool has failed; the task has completed.
     assert_eq!(world.until_status(&ann(), &failed, "completed").await["result"], result);
     let (broken, asked) = world.task(&ann()).await;
     asked.fail(tenure_protocol::RpcError::new(-32603, "broken"));

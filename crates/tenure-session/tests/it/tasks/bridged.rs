@@ -194,7 +194,7 @@ async fn a_call_that_a_server_makes_a_task_of_is_a_task_that_is_kept_here() {
     let failed = world.until(&second, "failed").await;
     assert_eq!(failed["error"], json!({ "code": -32000, "message": "broken indeed" }));
     let other = world.ask_as(&bob(), "tasks/get", json!({ "taskId": id })).await.unwrap();
-    assert_eq!(other["error"]["code"], -32602, "of somebody else");
+    assert_eq!(other["error"]["code"], -32602, "of another principal");
 }
 
 /// A task as the server's `tasks/get` says it.

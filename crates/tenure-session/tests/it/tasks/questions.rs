@@ -75,7 +75,7 @@ async fn answers_may_come_one_by_one(engine: Engine) {
     assert_eq!(answer_of(second).await, accept("2"));
     let task = world.get(&ann(), &id).await["result"].take();
     assert_eq!((keys(&task), &task["status"]), (vec!["first"], &json!("input_required")));
-    // What was answered is not answered anew.
+    // An answered question is not answered again.
     world.update(&ann(), &id, json!({ "second": accept("3") })).await;
     world.update(&ann(), &id, json!({ "first": accept("1") })).await;
     assert_eq!(answer_of(first).await, accept("1"));
@@ -107,7 +107,7 @@ async fn what_is_no_answer_leaves_the_question_open(engine: Engine) {
         assert_eq!(world.update(&ann(), &id, responses).await["result"]["resultType"], "complete");
         assert_eq!(world.get(&ann(), &id).await["result"]["status"], "input_required");
     }
-    // Somebody who gave up waits for no answer.
+    // A server that gave up waits for no answer.
     answered.abort();
     world.until_status(&ann(), &id, "working").await;
 }

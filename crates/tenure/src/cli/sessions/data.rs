@@ -56,7 +56,7 @@ Examples:
     Create(CreateArgs),
     /// Put off the expiry of data sessions, and bring back those that have expired.
     #[command(after_help = "\
-One that has expired for want of use is kept for `data_sessions.retention`; until then it can be resumed, \
+One that has expired because it was not used is kept for `data_sessions.retention`; until then it can be resumed, \
 and its client goes on with the id it has. One that was deleted or revoked, or that has reached its greatest \
 age, stays dead.
 

@@ -64,7 +64,7 @@ fn own_ttl(ttl: IdleTtl) -> Option<String> {
     match ttl {
         IdleTtl::Default => None,
         IdleTtl::After(time) => Some(format!("{} without use", span(time))),
-        IdleTtl::Never => Some("never expires for want of use".to_owned()),
+        IdleTtl::Never => Some("never expires when it is not used".to_owned()),
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
         let text = shown(json!({ "ttl_ms": 7_200_000 }));
         assert!(text.contains("\n  own ttl       2h without use\n"), "{text}");
         let text = shown(json!({ "ttl_ms": "never" }));
-        assert!(text.contains("\n  own ttl       never expires for want of use\n"), "{text}");
+        assert!(text.contains("\n  own ttl       never expires when it is not used\n"), "{text}");
         assert!(!shown(json!({})).contains("own ttl"));
     }
 

@@ -34,7 +34,7 @@ async fn sessions_are_chosen_put_aside_and_brought_back() {
     tell("jar list", &home.run(&["jar", "list"]).await.err);
     expect_file!["snapshots/jar.txt"].assert_eq(&ages(&home.plain(&said)));
 
-    // What was forgotten here lives on there.
+    // Sessions that were forgotten here live on there.
     assert_eq!(home.call(&[url, "notebook_read", "--session", &first]).await, json!({ "notes": ["first"] }));
 }
 

@@ -89,7 +89,7 @@ async fn a_socket_that_breaks_loses_nothing_that_did_not_arrive() {
     while !["result 1", "result 2", "unheard news"].iter().all(|text| heard.iter().any(|said| said == text)) {
         heard.push(socket.heard().await);
     }
-    // What has arrived may be said again if the server did not know; but in order, and nothing else.
+    // Messages that have arrived may be repeated if the server did not know it; but in order, and nothing else.
     heard.retain(|said| said != "one works");
     assert_eq!(heard.len(), 4, "{heard:?}");
     let place = |text: &str| heard.iter().position(|said| said == text);

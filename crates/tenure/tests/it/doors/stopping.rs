@@ -1,4 +1,4 @@
-//! The server stops while somebody talks.
+//! The server stops while a client is connected.
 
 use serde_json::json;
 

@@ -31,7 +31,7 @@ async fn the_demo_works_as_a_child() {
     assert_eq!(completion["result"]["completion"]["values"], json!(["formal", "friendly"]));
     let about = ask(&session, 5, "resources/read", &json!({ "uri": "demo://about" })).await;
     assert!(about["result"]["contents"][0]["text"].as_str().unwrap().contains("Tenure"), "{about}");
-    // What the server keeps for itself works too: this is the child's own workspace.
+    // The server's own state works too: this is the child's own workspace.
     let workspace = session.workspace().await;
     let note = json!({ "workspace_id": workspace, "text": "kept by the child" });
     session.tool(6, "notebook_append", &note).await;

@@ -65,7 +65,7 @@ async fn all_sessions_have_one_child_and_it_leaves_with_the_last() {
     assert_eq!(all[1], "notifications/initialized");
     end(&sessions[0]).await;
     end(&sessions[1]).await;
-    assert_eq!(heard(&sessions[2], 3).await.0, pids[0], "it stays while somebody is left");
+    assert_eq!(heard(&sessions[2], 3).await.0, pids[0], "it stays while a session is left");
     end(&sessions[2]).await;
     gateway.until_children(0).await;
     // The next one starts another.
@@ -94,7 +94,7 @@ async fn one_that_was_started_ahead_is_used_and_no_other_is_started() {
     assert_eq!(gateway.children().len(), 1);
 }
 
-/// The same ids, the same tokens, at the same time: everybody gets what is theirs, and nothing else.
+/// The same ids, the same tokens, at the same time: every client gets its own, and nothing else.
 #[tokio::test]
 async fn sessions_with_the_same_ids_and_tokens_never_see_each_others_messages() {
     const SESSIONS: u64 = 12;
@@ -175,7 +175,7 @@ async fn a_resource_is_watched_once_and_its_watchers_hear_of_it() {
     };
     update(&a).await;
     assert_eq!((uri(&mut to_one).await, uri(&mut to_two).await), (a["uri"].clone(), a["uri"].clone()));
-    // What is part of it concerns them too.
+    // Updates of its parts concern them too.
     update(&json!({ "uri": "file:///a/part" })).await;
     assert_eq!(
         (uri(&mut to_one).await, uri(&mut to_two).await),

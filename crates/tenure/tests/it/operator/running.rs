@@ -24,7 +24,7 @@ async fn a_list_tells_who_is_there_and_what_they_wait_for() {
         (&row["revision"], &row["calls"], &row["readers"]),
         (&json!("2025-11-25"), &json!(1), &json!(1))
     );
-    // What has been read is in the log.
+    // Events that were read are in the log.
     assert!(row["events"].as_u64().unwrap() >= 1, "{row}");
     assert!(row["oldest_call"].as_u64() >= row["created"].as_u64(), "{row}");
     let row = find(&fresh);

@@ -97,7 +97,7 @@ async fn news_that_belong_to_no_request_are_passed_on() {
     let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } });
     steered.talk.send(&answer).await;
     assert!(within("the answer", roots).await.unwrap().is_ok());
-    // What is said while it ends is said all the same.
+    // A message that comes while it ends is delivered all the same.
     let call = steered.call(1).await;
     steered.talk.close_input();
     announce(&link, "three").await;

@@ -63,7 +63,7 @@ async fn a_modern_client_that_hangs_up_withdraws_its_request_before_the_session_
     let cancelled = server.post("notifications/cancelled").await;
     assert_eq!(cancelled.body["params"]["requestId"], working.body["id"]);
     cancelled.accept().await;
-    // What it says late could belong to somebody else.
+    // Its late messages could belong to another caller.
     server.delete().await.refuse("405 Method Not Allowed").await;
 }
 

@@ -139,7 +139,7 @@ async fn other_refusals_say_nothing_of_the_transport() {
         let there = async { server.post("initialize").await.refuse(status).await };
         // The server does not answer a GET.
         let (refused, ()) = tokio::join!(initialize("2025-11-25").send(front.address()), there);
-        // What a server says of credentials is not for clients.
+        // A server's words about credentials are not for clients.
         let expected = if status.starts_with('4') { "backend_unauthorized" } else { status };
         assert!(refused.text().contains(expected), "{refused:?}");
     }
