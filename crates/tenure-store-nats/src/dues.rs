@@ -237,7 +237,7 @@ impl Parts {
         Ok(EntryVerdict::Settled)
     }
 
-    /// Removes entries; what cannot be removed now is looked at again.
+    /// Removes entries; an entry that cannot be removed now is tried again.
     async fn remove_entries(&self, shard: &Shard, subject: &str, settled: &[u64], end: u64, stands: bool) {
         if settled.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! How the engine is doing: what the connection says, and what the watch found out.
+//! The state of the engine, from the connection and from the watch.
 //!
 //! In: events of the connection, results of probes. Out: the store's [`Trouble`], and whether operations may run at all.
 

@@ -1,4 +1,4 @@
-//! What this process remembers of the logs that it appends to.
+//! A cache of the logs that this process appends to.
 //!
 //! The lift of a log, so that an append knows its positions without reading the head; and, once a log was trimmed, the
 //! order of its entries, so that the next trim need not read them all again.

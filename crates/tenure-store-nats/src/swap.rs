@@ -133,7 +133,7 @@ pub(crate) async fn create(
     }
 }
 
-/// What is there: a message without content is nothing.
+/// The value that is there: a message without content counts as absent.
 pub(crate) fn there(kept: Option<Kept>) -> Option<Kept> {
     kept.filter(|kept| !kept.payload.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The command line: what people type, and what they read when it goes wrong.
+//! The command line: commands, options, and the texts of failures.
 
 // Serving.
 mod serve;

@@ -104,7 +104,7 @@ impl CallLimits {
         shown
     }
 
-    /// Forgets callers of whom there is nothing to remember, and writes what is counted of quotas.
+    /// Forgets callers without counts, and writes the counts of quotas.
     ///
     /// # Cancel safety
     /// As for [`Quotas::flush`].
@@ -155,7 +155,7 @@ struct OfServer {
     queue: Option<FairQueue>,
 }
 
-/// What is remembered of one session.
+/// The counters of one session.
 #[derive(Default)]
 struct OfSession {
     number: u64,

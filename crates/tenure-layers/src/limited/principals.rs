@@ -1,4 +1,4 @@
-//! What is remembered of each caller: its rate, its calls at once, and its calls of the day and of the month.
+//! The counters of each caller: its rate, its calls at once, and its calls of the day and of the month.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Principals {
     pub(super) table: RateTable<Principal, OfPrincipal>,
 }
 
-/// What is remembered of one caller.
+/// The counters of one caller.
 #[derive(Debug)]
 pub(super) struct OfPrincipal {
     /// Its rate, if it is limited.

@@ -39,7 +39,7 @@ const MOST: usize = 10_000;
 /// When a client that is refused may try again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What shows whether the process keeps up.
+/// The signs of an overloaded process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Signs {
     /// How much later than it was due a task ran.

@@ -1,4 +1,4 @@
-//! What becomes of a request at the limits: it passes, it waits, or it is refused.
+//! The verdict of the limits about a request: it passes, waits, or is refused.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ impl Fitness {
             (true, false) => false,
             _ => node < other.node,
         };
-        // Nodes that act come first: what this one has to share is what they have.
+        // Nodes that act come first, because this node has to match them.
         let (acting, idle): (Vec<_>, Vec<_>) =
             others.iter().filter(yields).partition(|other| other.info.unfit.is_none());
         let apart = acting.into_iter().chain(idle).find_map(|other| {
@@ -82,7 +82,7 @@ impl Fitness {
 
 const OTHER_SERVERS: &str = "it stands in front of other servers";
 
-/// What two nodes of one cluster must not differ in.
+/// The properties in which two nodes of one cluster must not differ.
 fn apart(own: &NodeInfo, other: &NodeInfo) -> Option<&'static str> {
     if other.writes < own.reads_from || own.writes < other.reads_from {
         return Some("it speaks another version");

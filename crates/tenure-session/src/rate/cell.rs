@@ -158,7 +158,7 @@ impl RateCell {
 }
 
 /// The time that a call is counted from. An arrival time that is further ahead than any call could have moved it means that the
-/// clock was set back. Then the cell counts as used up: what was let through is not let through again, and no caller waits longer
+/// clock was set back. Then the cell counts as used up: the same calls are not let through twice, and no caller waits longer
 /// than for a burst.
 fn base(arrival: u64, now: Ticks, window: u64, ahead: u64) -> SetBack {
     let furthest = now.0.saturating_add(window).saturating_add(ahead);

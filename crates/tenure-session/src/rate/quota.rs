@@ -42,7 +42,7 @@ const PAGE: usize = 256;
 #[derive(Clone)]
 pub struct Quotas(Arc<Inner>);
 
-/// How many calls of tools a principal has; `None` for as many as it likes.
+/// How many calls of tools a principal has; `None` for no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QuotaLimits {
     /// A day.

@@ -55,7 +55,7 @@ pub(super) struct LeftOut {
 }
 
 impl Refusals {
-    /// Counts a refusal. Returns whether it is recorded by itself, and what was left out in an interval that is over.
+    /// Counts a refusal. Returns whether it is recorded by itself, and the refusals left out in an interval that is over.
     pub(super) fn count(&mut self, record: &Record, now: Time) -> (bool, Vec<LeftOut>) {
         let left_out = if self.is_over(now) { self.end() } else { Vec::new() };
         if left_out.is_empty() && self.callers.is_empty() {

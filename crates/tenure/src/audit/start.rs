@@ -1,4 +1,4 @@
-//! An audit log that is open: what the configuration asks for, and the ways to record.
+//! An audit log that is open: its settings, and the ways to record.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -381,7 +381,7 @@ keys! {
     /// `NAME=file:PATH` for a value that stands elsewhere.
     "child.env": Words => config.child.env;
     /// Which variables of this process it inherits: `all`, but for those that this configuration names as
-    /// `env:VARIABLE`, for whichever server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
+    /// `env:VARIABLE` for any server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
     /// `LOGNAME`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never what begins with
     /// `TENURE_`.
     "child.inherit": Variables => config.child.inherit;
@@ -470,7 +470,7 @@ keys! {
     /// written holds for all. Clients behind a proxy that is not in `http.trusted_proxies` have its address: set this to `off` there.
     "limits.initialize": Optional<RateOrOff> => config.rates.initialize;
     /// How often the credentials of one client address may be refused, expired ones aside. Beyond it they are refused with 429.
-    /// Without it `10/min` for clients that are not on this machine; what is written holds for all.
+    /// Without it `10/min` for clients that are not on this machine; a configured limit holds for all.
     "limits.failed_credentials": Optional<RateOrOff> => config.rates.failed_credentials;
     /// Requests of one principal, such as `100/s burst 200`. Without authentication, all clients are one principal.
     "limits.principal": RateOrOff => config.rates.calls.principal;
@@ -662,7 +662,7 @@ keys! {
     "tasks.max_ttl": Span => config.tasks.max_ttl;
     /// How often clients are told to look after a task, if its server does not say.
     "tasks.poll": Span => config.tasks.poll;
-    /// How long a call of a client that knows tasks may run before it becomes a task, whichever server it is for. The
+    /// How long a call of a client that knows tasks may run before it becomes a task, at any server. The
     /// outcome is then found even if this process is killed meanwhile. With `infinity` only servers make tasks.
     "tasks.after": SpanOrInfinity => config.tasks.after;
 

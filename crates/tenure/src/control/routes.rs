@@ -62,7 +62,7 @@ pub(super) async fn answer(
     Ok(answer)
 }
 
-/// What is recorded of a request: whatever changes something, and whatever shows what clients keep. Keys are shown as the names
+/// The audit record of a request: of each that changes something, or shows data of clients. Keys are shown as the names
 /// that they have in logs.
 fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
     let path = uri.path().strip_prefix(BASE)?.trim_matches('/');
@@ -89,7 +89,7 @@ fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
 #[derive(Clone)]
 struct ActedOn(String);
 
-/// What a request has changed, for the audit log: the members that differ, each with what it was and what it is.
+/// The changes of a request, for the audit log: the members that differ, each with its old and its new value.
 #[derive(Clone)]
 struct Changed(String);
 

@@ -1,6 +1,6 @@
-//! What is counted of the servers behind, by two layers.
+//! Counters of the servers behind, by two layers.
 //!
-//! [`Behind`] stands right in front of one server: what is in flight there, how long it takes, whether it can be reached. [`Listed`]
+//! [`Behind`] stands right in front of one server: how many calls are in flight, how long it takes, whether it can be reached. [`Listed`]
 //! stands in front of all layers, and takes the names of tools out of the lists that clients get.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! What operators get of figures. Times are milliseconds since 1970, durations are in milliseconds, and unknown values are left
+//! The figures as operators get them. Times are milliseconds since 1970, durations are in milliseconds, and unknown values are left
 //! out, but for the series of a history, where `null` stands for a step without one.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Who may use the endpoints, built from the configuration: the authenticator, what it protects, and the rules for tools.
+//! Who may use the endpoints, built from the configuration: the authenticator, the protected resources, and the rules for tools.
 //!
 //! In: the `[auth]` section and the `[[issuer]]` tables. Out: [`EndpointAuth`] for each endpoint, and [`ToolRules`] for the
 //! layers in front of servers. The authenticator's background work runs as long as the node does.
