@@ -325,7 +325,7 @@ impl Founding<'_> {
     }
 }
 
-/// What to do if a stream is not there.
+/// The action for a missing stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,

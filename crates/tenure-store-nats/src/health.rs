@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(crate) struct Health {
     connected: watch::Sender<bool>,
     trouble: Mutex<Option<Found>>,
-    /// The last refusal that the engine sent beside the answers: it answers nothing where a permission is missing.
+    /// The last refusal that the engine sent apart from answers: it does not answer if a permission is missing.
     denied: Mutex<Option<String>>,
 }
 

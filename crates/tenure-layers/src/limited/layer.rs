@@ -1,7 +1,7 @@
 //! The two wrappers around a server that hold calls to their limits.
 //!
 //! A request that passes at once is handed on as it is: a few atomics, and nothing is allocated unless it takes a slot. One that has
-//! to wait does so in its own future, so it counts as running, and goes when it is withdrawn. What a wrapper took for a request that
+//! to wait does so in its own future, so it counts as running, and ends when it is withdrawn. Room that a wrapper took for a request that
 //! it refuses itself is given back. A request that the inner wrapper refuses was a call all the same: it counts for its caller.
 
 use std::fmt;
@@ -86,7 +86,7 @@ impl CallLimits {
         Arc::new(Limited { inner: backend, guard: Guard::Server(Arc::new(server)) })
     }
 
-    /// What principals have left: one of them, or those that did something lately, at most `limit`.
+    /// The remaining calls of principals: of one, or of those that called lately, at most `limit`.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -212,7 +212,7 @@ impl Responder for Limited<dyn Responder> {
     forward_responder!(inner);
 }
 
-/// Whose request it is.
+/// The origin of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// A client's.

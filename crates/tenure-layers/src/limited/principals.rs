@@ -67,7 +67,7 @@ pub(super) fn of_notifications(rate: Rate) -> Rate {
 /// A limit of a principal, and how much of it is left.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct LimitLine {
-    /// What is limited: `rate`, `at_once`, `day` or `month`.
+    /// The kind of limit: `rate`, `at_once`, `day` or `month`.
     pub what: String,
     /// The limit as it is written in a configuration.
     pub limit: String,
@@ -90,7 +90,7 @@ pub struct PrincipalLimits {
     pub limits: Vec<LimitLine>,
 }
 
-/// What a principal has left.
+/// The remaining calls of a principal.
 pub(super) async fn left(
     settings: &CallLimitSettings,
     principals: &Principals,

@@ -34,7 +34,7 @@ pub struct CallLimitSettings {
     pub servers_concurrent: Vec<(String, usize)>,
     /// How long a request waits for room.
     pub max_wait: Duration,
-    /// How many requests may wait for each thing of which there is a number at once.
+    /// How many requests may wait for each limit of requests at once.
     pub queue: QueueBounds,
     /// How a call of a tool is refused.
     pub over_limit: OverLimit,

@@ -40,7 +40,7 @@ impl Forgettable for OfPair {
 pub(super) struct ToolPath {
     own: Vec<(Arc<OfPair>, Rate)>,
     in_all: Vec<(usize, Rate)>,
-    /// The queues, each with whose limit it is.
+    /// The queues, each with the owner of its limit.
     pub(super) queues: Vec<(FairQueue, &'static str)>,
 }
 

@@ -54,7 +54,7 @@ impl Rate {
         Self::new(self.count.saturating_mul(factor), self.period, self.burst.saturating_mul(factor))
     }
 
-    /// What one of so many nodes allows of it: its part of the rate, and twice its part of the burst, since callers do not spread evenly.
+    /// The part of one of so many nodes: its part of the rate, and twice its part of the burst, since callers do not spread evenly.
     /// Together they allow up to twice the burst, and the rate.
     #[must_use]
     pub fn among(self, nodes: u32) -> Self {

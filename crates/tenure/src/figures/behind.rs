@@ -74,7 +74,7 @@ struct Server {
     said: Mutex<Said>,
 }
 
-/// What a server last said of itself, and its last error.
+/// The last name and revision of a server, and its last error.
 #[derive(Debug, Default)]
 struct Said {
     error: Option<TimedText>,
@@ -149,7 +149,7 @@ impl Server {
     }
 }
 
-/// Counts what goes to one server.
+/// Counts the calls to one server.
 pub(crate) struct Behind<S: ?Sized> {
     counted: Arc<Counted>,
     server: Arc<Server>,

@@ -105,7 +105,7 @@ impl Lines<'_> {
     }
 }
 
-/// What is free where a folder is.
+/// The free space of the disk with a folder.
 fn free_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
