@@ -59,7 +59,7 @@ Examples:
     Copy(CopyArgs),
     /// List the user's own stores: one for each server, in the user's folder for data.
     #[command(after_help = "\
-Each line begins with what says which store is meant, for any command that is about a store.
+Each line begins with the option that selects the store in other commands.
 
 Examples:
   tenure store list

@@ -17,14 +17,14 @@ pub(in crate::cli) struct CreateArgs {
     /// [default: anonymous]
     #[arg(long, value_name = "NAME", conflicts_with = "copy_of")]
     owner: Option<String>,
-    /// What sort it is, if not the one that the server's data sessions are.
+    /// Its kind, such as `workspace`. [default: the kind of the server's data sessions]
     #[arg(long, value_name = "KIND", conflicts_with = "copy_of")]
     kind: Option<String>,
     /// A name for people.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// What it holds: JSON, `@FILE` for what is in a file, or `@-` for standard input. [default: what one begins
-    /// with that a client makes]
+    /// Its data: JSON, `@FILE` for the content of a file, or `@-` for standard input. [default: the initial data of
+    /// one that a client makes]
     #[arg(long, value_name = "JSON", conflicts_with = "copy_of")]
     data: Option<String>,
     /// How long it lives without use, such as 30d. [default: as its kind, else `data_sessions.idle_ttl`]
