@@ -107,7 +107,7 @@ fn audited(
         let reply = pass(call);
         return Box::pin(async move {
             let reply = reply.await;
-            // A disk that hangs must not make the answer hang: it is not waited for without end.
+            // A disk that hangs must not make the answer hang, so the wait has a limit.
             drop(tokio::time::timeout(PATIENCE, open.end(&reply)).await);
             reply
         });
@@ -255,7 +255,7 @@ impl Drop for OpenCallRecord {
     }
 }
 
-/// The limit that has refused a call, in whichever form; `None` if none has.
+/// The limit that has refused a call, in any form; `None` if no limit has.
 fn limit_of(reply: &Reply) -> Option<Reason> {
     let reason = match reply {
         Ok(result) if says_it_failed(result.bytes()) => refusal_in(result.bytes()),
