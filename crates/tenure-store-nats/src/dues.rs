@@ -255,7 +255,7 @@ impl Parts {
         let outcomes: Vec<Result<_, Fault>> =
             stream::iter(removals).buffer_unordered(READS_AT_ONCE).collect().await;
         if let Some(fault) = outcomes.into_iter().find_map(Result::err) {
-            tracing::debug!(subject, ?fault, "could not remove what was due");
+            tracing::debug!(subject, ?fault, "could not remove due entries");
         }
     }
 }

@@ -115,7 +115,7 @@ impl CallLimits {
         if let Some(quotas) = self.0.quotas.get()
             && let Err(error) = quotas.flush().await
         {
-            tracing::warn!(%error, "what is counted of quotas could not be written; trying again");
+            tracing::warn!(%error, "the counts of quotas could not be written; trying again");
         }
     }
 

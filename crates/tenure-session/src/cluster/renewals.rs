@@ -198,7 +198,7 @@ impl RosterInner {
             Some(_) if state.is_in_doubt => {}
             _ => {
                 let fresh = NodeId::random();
-                tracing::error!(was = ?node, now = ?fresh, "this node was removed from the cluster; it gives up what it owned and comes back under another name");
+                tracing::error!(was = ?node, now = ?fresh, "this node was removed from the cluster; it gives up its sessions and comes back under another name");
                 self.come_back_as(&mut state, fresh);
                 drop(state);
                 self.changed();
@@ -244,7 +244,7 @@ impl RosterInner {
                 None => None,
                 Some(why) if state.fitness.may_act => {
                     let (was, last, fresh) = (state.node, state.last, NodeId::random());
-                    tracing::error!(?was, now = ?fresh, why, "this node must not act in its cluster; it gives up what it owned, and is not ready");
+                    tracing::error!(?was, now = ?fresh, why, "this node must not act in its cluster; it gives up its sessions, and is not ready");
                     self.come_back_as(state, fresh);
                     self.renew_now.notify_one();
                     last.map(|last| (was, last))

@@ -94,7 +94,7 @@ impl AuditFile {
         }
         let kept = match std::fs::read_to_string(head) {
             Ok(text) => Some(Head::read(&text).ok_or_else(|| {
-                Failure::new(format!("the head of the audit log, `{}`, is no head", head.display()))
+                Failure::new(format!("the head of the audit log, `{}`, is not a head", head.display()))
                     .hint("move it away, with the log, to begin another one")
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -121,7 +121,7 @@ impl Check {
         };
         let place = Place::read(text).map_err(|fault| {
             let why = match fault {
-                LineFault::NoRecord => "the line is no record",
+                LineFault::NoRecord => "the line is not a record",
                 LineFault::OtherHash => "the line has another hash than it says: it was changed",
                 LineFault::BadSignature => "the signature of the head is not that of its key",
             };

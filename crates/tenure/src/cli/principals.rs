@@ -161,7 +161,7 @@ fn text(detail: &PrincipalDetail, now: Time, paint: Paint) -> String {
     let row = &detail.row;
     let mut facts = Facts::new(row.principal.as_deref().unwrap_or(ANONYMOUS), "", paint);
     if let Some(at) = row.revoked {
-        let words = format!("revoked {}: what was issued to it before is refused", ago(at, now));
+        let words = format!("revoked {}: credentials issued to it before are refused", ago(at, now));
         facts.line(Tone::Bad, &words);
     }
     facts.add("last used", row.last_used.map(|at| ago(at, now)));
@@ -218,7 +218,7 @@ async fn revoke(args: &PrincipalRevokeArgs) -> Result<(), Failure> {
     }
     say(&format!("revoked {name}: {}\n", words(&ended)))?;
     if store.pid().await.is_none() {
-        note("no server has this store open; the next one refuses what was issued to it until now");
+        note("no server has this store open; the next one refuses credentials issued to it until now");
     }
     Ok(())
 }

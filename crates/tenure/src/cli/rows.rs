@@ -124,7 +124,7 @@ pub(super) fn note_missing(store: &Operations) {
 fn missing_words(MissingNode { node, address, why }: &MissingNode) -> String {
     let (address, why) = (plain(address), plain(why));
     format!(
-        "node {node} at {address} did not answer ({why}): what is in its memory is not shown; see `tenure nodes`"
+        "node {node} at {address} did not answer ({why}): sessions and calls in its memory are not shown; see `tenure nodes`"
     )
 }
 

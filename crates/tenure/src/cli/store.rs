@@ -166,7 +166,7 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if found.is_sound() || mode == CheckMode::Repair {
         return Ok(ExitCode::SUCCESS);
     }
-    note("\nhint: save what is left with `tenure store check --repair`; the damaged files are kept");
+    note("\nhint: save the readable data with `tenure store check --repair`; the damaged files are kept");
     Ok(ExitCode::from(DAMAGED))
 }
 

@@ -108,7 +108,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("log", "What is logged. Logs go to standard error."),
     (
         "audit",
-        "Who did what: a log that shows every change made to it. `docs/audit.md` says what is recorded and how it is verified.",
+        "A log of who did what, in which every change is detected. `docs/audit.md` lists its records and says how it is verified.",
     ),
     (
         "admin",
@@ -119,7 +119,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "metrics",
         "What the process counts of itself. `docs/metrics.md` lists the names, and says how they are scraped.",
     ),
-    ("traces", "Spans of requests, for a collector of OpenTelemetry. `docs/traces.md` says what they hold."),
+    (
+        "traces",
+        "Spans of requests, for a collector of OpenTelemetry. `docs/traces.md` lists their attributes.",
+    ),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     (
         "auth",

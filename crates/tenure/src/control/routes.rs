@@ -234,8 +234,8 @@ async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
     let read = Limited::new(body, MAX_LINE_BYTES).collect();
     match tokio::time::timeout(BODY_TIME, read).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(Failure::new("cannot read what was sent").caused_by(error.as_ref())),
-        Err(_) => Err(Failure::new("what was sent took too long to arrive")),
+        Ok(Err(error)) => Err(Failure::new("cannot read the body of the request").caused_by(error.as_ref())),
+        Err(_) => Err(Failure::new("the body of the request took too long to arrive")),
     }
 }
 

@@ -140,7 +140,7 @@ impl Collector for Watched {
         ];
         lines.gauges(
             "tenure_held_percent",
-            "How much of what clients may make the process hold is held, in percent",
+            "How much of the room for clients is in use, in percent",
             resources.map(|(resource, which)| {
                 (ByResource { resource }, count(parts.budget.percent(which) as u64))
             }),

@@ -228,7 +228,7 @@ fn rules(config: &Config) -> Result<ScopeRules, Failure> {
                 "`auth.scopes` has a rule for `{pattern}`, and there is no such backend"
             ));
             Err(if servers.is_empty() {
-                failure.hint("there is one server and it has no name: leave out what is in front of the `/`")
+                failure.hint("there is one server and it has no name: leave out the part in front of the `/`")
             } else {
                 failure.hint(format!("the backends are {}", servers.join(", ")))
             })

@@ -82,7 +82,7 @@ fn object(text: &str, whence: &str) -> Result<Given, Failure> {
 
 fn pair(word: &str) -> Result<ArgumentPair, Failure> {
     let Some((key, value)) = word.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-        return Err(Failure::new(format!("`{word}` is no argument")).hint(example()));
+        return Err(Failure::new(format!("`{word}` is not an argument")).hint(example()));
     };
     match key.strip_suffix(':') {
         Some(key) => {

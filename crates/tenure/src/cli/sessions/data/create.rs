@@ -88,7 +88,7 @@ fn read(said: &str) -> Result<String, Failure> {
     };
     match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
         Ok(_) => Ok(text.trim().to_owned()),
-        Err(error) => Err(Failure::new("what `--data` says is not JSON").caused_by(error).hint(
+        Err(error) => Err(Failure::new("the value of `--data` is not JSON").caused_by(error).hint(
             "quote it for the shell, as in `--data '{\"notes\":[]}'`, or put it into a file: `--data @FILE`",
         )),
     }
@@ -143,7 +143,7 @@ mod tests {
     fn data_has_to_be_json() {
         assert_eq!(read(" {\"a\": 1.50}\n").unwrap(), "{\"a\": 1.50}");
         expect![[r#"
-            error: what `--data` says is not JSON
+            error: the value of `--data` is not JSON
               caused by: key must be a string at line 1 column 2
 
             hint: quote it for the shell, as in `--data '{"notes":[]}'`, or put it into a file: `--data @FILE`
