@@ -53,12 +53,12 @@ impl Histogram {
         self.max
     }
 
-    /// The average, exactly; zero if there are none.
+    /// The average, exactly; zero without samples.
     pub(crate) fn mean(&self) -> Duration {
         self.sum.div_f64(self.total.max(1) as f64)
     }
 
-    /// The sample below which `share` (0 to 1) of all samples lie; zero if there are none.
+    /// The sample below which `share` (0 to 1) of all samples lie; zero without samples.
     pub(crate) fn quantile(&self, share: f64) -> Duration {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

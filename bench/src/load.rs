@@ -46,7 +46,7 @@ pub(crate) trait Calls: Send + 'static {
     fn call(&mut self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What happened inside a window, whoever was called; `before` and `after` are what the kernel said of the servers.
+/// The events inside a window, at all targets; `before` and `after` are what the kernel said of the servers.
 #[derive(Debug)]
 pub(crate) struct Window<T> {
     pub(crate) calls: u64,

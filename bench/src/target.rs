@@ -54,7 +54,7 @@ pub(crate) fn missed(targets: &[Target]) -> Vec<String> {
         .collect()
 }
 
-/// The table of targets; empty if there are none.
+/// The table of targets; empty without targets.
 pub(crate) fn table(targets: &[Target]) -> String {
     if targets.is_empty() {
         return String::new();

@@ -53,7 +53,7 @@ pub(crate) struct Cli {
     /// At each kill, drop whatever the server has not synced; it runs with durability `disk`
     #[arg(long, conflicts_with_all = ["memory", "tear"])]
     pub(crate) power: bool,
-    /// With `--power`: run the server with durability `os`, stop at the first loss, and fail if there is none
+    /// With `--power`: run the server with durability `os`, stop at the first loss, and fail if nothing was lost
     #[arg(long, requires = "power", conflicts_with = "durability")]
     pub(crate) expect_loss: bool,
     /// The server to run [default: `tenure` beside this program]

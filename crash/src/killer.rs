@@ -167,7 +167,7 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// Sends a request to the probe session. `false` if there was none yet, or no answer came.
+    /// Sends a request to the probe session. `false` if that session was not begun yet, or no answer came.
     async fn ask(&mut self) -> bool {
         if let Some(session) = self.probe.take_if(|session| session.is_over()) {
             drop(session);

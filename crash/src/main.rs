@@ -187,7 +187,7 @@ async fn crash_cluster(
     let mut cluster = cluster::run(cli, world, launches, folder, &mut clients, rng).await?;
     let clients = quiet(world, &mut clients).await;
     if cli.kills != Some(0) {
-        // What is left is with the engine.
+        // All data that is left is with the engine.
         cluster.kill_all(world).await?;
     }
     last_checks(world, clients, rng).await?;

@@ -1,4 +1,4 @@
-"""Steps that every way to the demo server has to pass, whoever carries the messages.
+"""Steps that every way to the demo server has to pass, over every transport.
 
 Each takes `open_client(**callbacks)`, which gives a client of a server of its own, or of a session of its own.
 """

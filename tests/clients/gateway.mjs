@@ -123,7 +123,7 @@ async function longOperation(gateway, kill, open = gateway.open) {
   };
   const text = await call(client, 'trigger-long-running-operation', { duration: 1.6, steps: 8 }, { onprogress });
   assert.ok(text.includes('completed'), text);
-  assert.ok(killing !== undefined, 'nobody was killed');
+  assert.ok(killing !== undefined, 'no server was killed');
   await killing;
   const rising = values.every((value, index) => index === 0 || value > values[index - 1]);
   assert.ok(rising && values[0] === 1 && values.at(-1) >= 7, `every step once, got ${values}`);
@@ -259,7 +259,7 @@ async function startGateway(home, command, env, more) {
     running = spawn(tenure, [...args, '--', ...command], { stdio: ['ignore', 'pipe', log] });
     const [url] = await once(readline.createInterface({ input: running.stdout }), 'line');
     gateway.url = url;
-    // Whoever starts it again has to find the same address.
+    // A restart has to use the same address.
     listen = new URL(url).host;
   };
   const end = async signal => {

@@ -46,7 +46,7 @@ class Gateway:
             )  # fmt: skip
         self.url = (await self.process.stdout.readline()).decode().strip()
         assert self.url, "the gateway did not start"
-        # Whoever starts it again has to find the same address.
+        # A restart has to use the same address.
         self.listen = self.url.removeprefix("http://").removesuffix("/mcp")
 
     async def stop(self):
@@ -164,7 +164,7 @@ async def long_operation(gateway, kill):
         arguments = {"duration": 1.6, "steps": 8}
         text = await client.call("trigger-long-running-operation", arguments, on_progress=take)
         assert "completed" in text, text
-        assert killing, "nobody was killed"
+        assert killing, "no server was killed"
         assert_increasing(values)
         assert values[0] == 1 and values[-1] >= 7, f"every step once, got {values}"
         assert await client.call("echo", {"message": "still here"}) == "Echo: still here"

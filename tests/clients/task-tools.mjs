@@ -11,7 +11,7 @@ const require = createRequire(process.execPath);
 const types = require('@modelcontextprotocol/sdk/types.js');
 const memory = require('@modelcontextprotocol/sdk/experimental/tasks/stores/in-memory.js');
 
-/** Often enough that nobody waits for the SDK, which looks at its tasks as often as it tells others to. */
+/** Short enough that no test waits for the SDK, which polls its tasks as often as it tells others to. */
 const POLL_MS = 100;
 /** Long enough to be seen at work, and short enough for a suite that waits. */
 const JOB_MS = 500;

@@ -73,7 +73,7 @@ async def killed_in_a_call(url, server):
             await uses(client, server.long, on_progress=take)
         except Exception as error:
             assert code_of(error) in (INTERRUPTED, UNAVAILABLE), reason_of(error)
-        assert len(values) >= 2, "nobody was killed"
+        assert len(values) >= 2, "no server was killed"
         assert_increasing(values)
         await until(lambda: server.pid() != before)
         await uses_again(client, server)

@@ -62,7 +62,7 @@ class Others:
                 if connection is not None:
                     connection.close()
                     connection = await self.again(phase)
-            # From when it was due: whoever waits for an answer sends its next request too late.
+            # From when it was due: a client that waits for an answer sends its next request too late.
             self.times[phase].append(time.monotonic() - due)
             due = max(due + PERIOD_SECONDS, time.monotonic() - PERIOD_SECONDS)
 

@@ -13,7 +13,7 @@ use crate::process::{CpuTime, Memory};
 /// Whose time and memory is counted.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// The gateway, or nobody.
+    /// The gateway, if it runs.
     pub(super) gateway: Option<u32>,
     /// The server, if it is not the gateway that starts it.
     pub(super) upstream: Option<u32>,

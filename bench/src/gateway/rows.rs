@@ -72,7 +72,7 @@ pub(crate) struct Entry {
     pub(crate) front: Front,
 }
 
-// What stands in arguments for something that is known only when the row is started.
+// Placeholders in arguments for values that are known only when the row is started.
 const SERVER: &str = "{server}";
 pub(super) const UPSTREAM: &str = "{upstream}";
 pub(super) const PORT: &str = "{port}";

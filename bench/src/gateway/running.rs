@@ -86,7 +86,7 @@ impl Running {
     }
 }
 
-/// A port that nobody uses just now.
+/// A port that is free now.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
     Ok(listener.local_addr().context("read the port")?.port())

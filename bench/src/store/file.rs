@@ -27,7 +27,7 @@ use super::writers::Append;
 const QUEUE: usize = 4096;
 const MAX_JOBS: usize = 1024;
 
-/// How long after a write its bytes are on the disk at the latest, if nobody waits for that.
+/// How long after a write its bytes are on the disk at the latest, if no caller waits for that.
 const SYNC_EVERY: Duration = Duration::from_millis(100);
 
 /// Length, checksum, session and position stand before a body.
@@ -173,7 +173,7 @@ impl Writer {
             self.file.sync_data().context("sync the baseline's file")?;
         }
         for (done, position) in self.answers.drain(..) {
-            // Whoever asked may be gone; then nobody wants to know.
+            // The caller may be gone; then the answer is dropped.
             let _ = done.send(position);
         }
         Ok(())

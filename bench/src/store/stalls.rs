@@ -172,7 +172,7 @@ impl Probes {
     }
 }
 
-/// Wishes once in a while, until it is stopped or nobody listens.
+/// Sends to the probes once in a while, until it is stopped or all probes are gone.
 fn wish(probes: &[mpsc::Sender<Instant>], stopped: &AtomicBool) {
     while !stopped.load(Relaxed) {
         std::thread::sleep(EVERY);

@@ -15,7 +15,7 @@ use crate::http::{HttpReply, reason};
 use crate::session::{ClientSession, Workspace};
 use crate::world::{World, count};
 
-/// The cookie of the session's workspace. Makes the workspace if there is none.
+/// The cookie of the session's workspace. Makes the workspace if the session has none.
 pub(crate) async fn open(world: &World, session: &ClientSession, rng: &mut Rng) -> Option<Value> {
     if let Some(work) = &*session.work.lock() {
         return Some(work.cookie.clone());
@@ -87,7 +87,7 @@ pub(crate) async fn check(world: &World, session: &ClientSession, rng: &mut Rng)
         world.violation(&who, fault);
     }
     if (found.len() as u64) < work.acknowledged.len() as u64 {
-        // What was lost does not fit this workspace any more, so begin a new one.
+        // Changes were lost, and the model no longer fits this workspace, so begin a new one.
         *session.work.lock() = None;
     }
 }

@@ -92,7 +92,7 @@ impl Cluster {
     pub(super) async fn kill_node(&mut self, world: &World, node: usize, rng: &mut Rng) -> Result<String> {
         let takeover = match Takeover::prepare(world, node, self.nodes.number()).await {
             Ok(takeover) => Some(takeover),
-            // What was done before may still show. Then this kill is not measured.
+            // The effects of an earlier fault may still show. Then this kill is not measured.
             Err(error) => {
                 world.progress.note(&format!("the next kill is not measured: {error:#}"));
                 None

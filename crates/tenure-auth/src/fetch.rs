@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_urls_that_nobody_on_the_way_can_change_are_asked() {
+    fn only_urls_that_cannot_be_changed_on_the_way_are_asked() {
         for url in ["https://id.example/x", "http://127.0.0.1:1/x", "http://localhost:2", "http://[::1]:3/"] {
             assert!(checked(url).is_ok(), "{url}");
         }

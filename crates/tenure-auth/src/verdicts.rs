@@ -87,7 +87,7 @@ impl Verdicts {
         self.0.get(key).filter(|verdict| verdict.counts(generation, now))
     }
 
-    /// Makes a verdict, and keeps it. A token counts no longer than it lives, and a refusal for want of an issuer is not kept.
+    /// Makes a verdict, and keeps it. A token counts no longer than it lives, and a refusal because the issuer is missing is not kept.
     pub(crate) fn keep(
         &self,
         key: VerdictKey,

@@ -157,7 +157,8 @@ reasons! {
     Interrupted = "interrupted", -31010;
     /// The server behind the gateway cannot be reached, or closed the connection.
     BackendUnavailable = "backend_unavailable", -31011;
-    /// The server behind the gateway does not accept the gateway's credentials, or there are none for this caller.
+    /// The server behind the gateway does not accept the gateway's credentials, or the gateway has no credentials for this
+    /// caller.
     BackendUnauthorized = "backend_unauthorized", -31011;
     /// No answer within the time allowed.
     TimedOut = "timed_out", -31012;

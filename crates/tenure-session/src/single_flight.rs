@@ -11,7 +11,7 @@ use tokio::sync::watch;
 pub struct Attempt<T>(watch::Receiver<Option<T>>);
 
 /// The side of the task that makes the attempt. If it is dropped without an outcome, because the task was aborted or
-/// panicked, the callers learn that there is none.
+/// panicked, the callers learn that there is no result.
 #[derive(Debug)]
 pub struct Attempting<T>(watch::Sender<Option<T>>);
 

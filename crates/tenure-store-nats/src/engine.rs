@@ -38,7 +38,7 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Connects to the engine, and opens the cluster there; founds it if there is none.
+    /// Connects to the engine, and opens the cluster there; founds it if the engine has no cluster.
     ///
     /// # Errors
     /// When the engine does not answer in time, refuses us, is too old, or has not all of the cluster's data.
@@ -70,7 +70,7 @@ impl Nats {
         }
         let parts = Arc::new(Parts::new(wire, names, ids, clock, max_payload - BESIDE_A_VALUE));
         let closed = CancellationToken::new();
-        // The watch ends with the store; nobody waits for it, since it writes nothing.
+        // The watch ends with the store; shutdown need not wait for it, since it writes nothing.
         TaskTracker::new().spawn(watch(Arc::clone(&parts), id, closed.clone()));
         Ok(Self { parts, replicas, closed })
     }

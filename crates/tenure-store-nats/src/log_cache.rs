@@ -20,7 +20,7 @@ use tenure_session::port::store::{EntryPlace, Epoch, Keep, KeptEvents, NewEvent}
 
 use crate::head::{Entry, Head};
 
-/// How many logs, and how many entries of all of them, to remember. Beyond that, logs that nobody uses are forgotten.
+/// How many logs, and how many entries of all of them, to remember. Beyond that, logs that are not in use are forgotten.
 const MAX_LOGS: usize = 1 << 16;
 const MAX_ENTRIES: usize = 1 << 20;
 
@@ -30,7 +30,7 @@ pub(crate) struct LogCache {
     logs: Mutex<HashMap<SessionKey, Arc<KnownLog>, RandomState>>,
 }
 
-/// One log. Whoever uses it holds it, and while it is held it is not forgotten: so all users share it.
+/// One log. Its users hold it, and while it is held it is not forgotten, so that all users share it.
 #[derive(Default)]
 pub(crate) struct KnownLog {
     state: Mutex<KnownState>,
@@ -90,7 +90,7 @@ impl LogCache {
     pub(crate) fn of(&self, session: SessionKey) -> Arc<KnownLog> {
         let mut logs = self.logs.lock();
         if logs.len() > MAX_LOGS && !logs.contains_key(&session) {
-            // Every second one of those that nobody holds.
+            // Every second one of those that are not held.
             let mut every_second = false;
             logs.retain(|_, log| {
                 every_second = !every_second;

@@ -137,7 +137,7 @@ impl Parts {
         let mut tries = self.wire.tries();
         let after = swap::swap(&self.wire, &self.ids, &mut tries, shard, &subject, before, payload).await?;
         let is_worth_it = cut.to_remove >= REMOVE_AT || (cut.kept.events == 0 && cut.to_remove > 0);
-        // What cannot be removed now costs room until the next trim, and nothing else.
+        // Entries that cannot be removed now only take room until the next trim.
         let removed = is_worth_it && self.remove_before(&mut tries, session, cut.keep_from).await.is_ok();
         Ok((after, removed))
     }
@@ -195,7 +195,7 @@ impl Parts {
         Err(StoreError::Busy)
     }
 
-    /// Puts back a saved log. Nobody else should use the session meanwhile.
+    /// Puts back a saved log. The session must not be used meanwhile.
     pub(crate) async fn restore(&self, session: SessionKey, log: SavedLog) -> Result<(), StoreError> {
         let mut tries = self.wire.tries();
         let mut id = [0; RESTORE_ID];
@@ -221,7 +221,7 @@ impl Parts {
             match written {
                 Ok(_) => {
                     self.logs.forget(session);
-                    // What was replaced is no part of the log any more; it only costs room.
+                    // The replaced entries are no longer part of the log; they only take room.
                     if let Err(error) = self.remove_before(&mut tries, &session, head.base).await {
                         tracing::debug!(session = %session.label(), %error, "could not remove a replaced log");
                     }

@@ -67,7 +67,7 @@ impl SwapError {
     }
 }
 
-/// Replaces the last message of a subject if it has the expected sequence; 0 means that there is none. Returns the new
+/// Replaces the last message of a subject if it has the expected sequence; 0 means that the subject is empty. Returns the new
 /// sequence. Without content it removes.
 ///
 /// # Cancel safety

@@ -25,7 +25,7 @@ const TRY: Duration = Duration::from_secs(2);
 /// The pauses between tries, which grow from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(250));
 
-/// The engine's codes that somebody acts on.
+/// The engine's codes that this crate acts on.
 pub(crate) mod code {
     pub(crate) const NO_SYSTEM: u64 = 10008;
     pub(crate) const NOT_ENABLED: u64 = 10076;

@@ -24,7 +24,7 @@ pub async fn all(open: impl Fn() -> Arc<dyn Backend>, store: impl Fn() -> Arc<dy
     a_result_comes_back(start()).await;
     calls_run_side_by_side(start()).await;
     a_cancelled_call_stops(start()).await;
-    a_panic_harms_nobody_else(start()).await;
+    a_panic_harms_no_other_caller(start()).await;
     related_messages_come_on_the_calls_stream(start()).await;
     a_question_is_answered_on_the_calls_stream(start()).await;
     two_calls_at_once_keep_their_messages_apart(start()).await;
@@ -87,7 +87,7 @@ async fn a_cancelled_call_stops(sessions: Sessions) {
     assert_eq!(sessions.shut_down(Duration::from_secs(5)).await, 0);
 }
 
-async fn a_panic_harms_nobody_else(sessions: Sessions) {
+async fn a_panic_harms_no_other_caller(sessions: Sessions) {
     let (one, two) = (session(&sessions).await, session(&sessions).await);
     let answer = call(&one, 1, "panic", &json!({})).await;
     assert_eq!(answer["error"]["data"]["reason"], "internal", "{answer}");

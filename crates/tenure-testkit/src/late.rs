@@ -54,7 +54,7 @@ impl Late {
         self.waiting.lock().len()
     }
 
-    /// Lets the oldest held write take effect. Returns false if there is none.
+    /// Lets the oldest held write take effect. Returns false if no write is held.
     pub async fn land_one(&self) -> bool {
         let Some(write) = self.waiting.lock().pop_front() else { return false };
         write(self.inner.as_ref()).await;

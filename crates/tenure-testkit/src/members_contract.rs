@@ -85,7 +85,7 @@ async fn clause_2_a_removed_record_cannot_be_renewed(members: SharedMembers) {
 
 async fn clause_3_remove_needs_the_renewal(members: SharedMembers) {
     let node = NodeId::random();
-    assert!(is_conflict(&members.remove(node, Renewal(1)).await), "there is none");
+    assert!(is_conflict(&members.remove(node, Renewal(1)).await), "it has no record");
     let first = members.renew(node, info("a"), None).await.expect("joins");
     let second = members.renew(node, info("b"), Some(first)).await.expect("renews");
     assert!(is_conflict(&members.remove(node, first).await), "it was renewed since");

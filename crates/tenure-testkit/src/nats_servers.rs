@@ -217,7 +217,7 @@ fn write_error(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// A port that nobody uses now. It is below those that systems give to outgoing connections, so that a server that is
+/// A port that is free now. It is below those that systems give to outgoing connections, so that a server that is
 /// restarted finds it free again.
 fn free_port() -> u16 {
     loop {

@@ -110,7 +110,7 @@ mod tests {
             (Some(TRACE.to_owned()), Some(TRACE.to_owned())),
             "the trace stands in for it"
         );
-        assert_eq!(read(&[(&REQUEST_ID, "one"), (&REQUEST_ID, "two")]), (None, None), "two are none");
+        assert_eq!(read(&[(&REQUEST_ID, "one"), (&REQUEST_ID, "two")]), (None, None), "two count as absent");
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl From<WrittenAnswer> for Outcome {
 /// Hears of every request that has ended.
 ///
 /// 1. `ended` is called once for each request, from the task that served it. It must not wait.
-/// 2. What it is given may have come from anybody: names and paths are bounded, and not made harmless.
+/// 2. What it is given may come from any client: names and paths are bounded, and not made harmless.
 pub trait RequestObserver: Send + Sync + 'static {
     /// A request has ended.
     fn ended(&self, request: &RequestEnd<'_>);
@@ -474,7 +474,7 @@ impl OpenCalls {
         Self(observers.0.as_ref().map(|_| {
             Arc::new(CallsOfConnection {
                 observers: observers.clone(),
-                // What a caller holds belongs to single requests.
+                // `held` belongs to single requests.
                 caller: Caller { held: None, ..caller.clone() },
                 transport,
                 route: route.clone(),

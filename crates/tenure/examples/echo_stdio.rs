@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// How often something is looked for that nobody announces.
+/// How often to look for something that is not announced.
 const LOOK: Duration = Duration::from_millis(5);
 
 fn main() -> std::io::Result<()> {
@@ -277,7 +277,7 @@ impl Server {
     fn answered(&self, id: &RawValue, outcome: Option<&RawValue>) {
         let waiting = id.get().parse().ok().and_then(|id: u64| lock(&self.asked).remove(&id));
         if let Some(waiting) = waiting {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = waiting.send(outcome.map_or("null", RawValue::get).to_owned());
         }
     }

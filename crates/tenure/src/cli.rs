@@ -95,9 +95,9 @@ enum Command {
     #[command(
         override_usage = "tenure call [OPTIONS] <URL> <TOOL> [ARGUMENTS]...\n       \
         tenure call [OPTIONS] <TOOL> [ARGUMENTS]... -- <COMMAND>...",
-        after_help = "The session of each server is kept in the jar, and begun if there is none: see `tenure jar`. \
+        after_help = "The session of each server is kept in the jar, and begun if the jar has none: see `tenure jar`. \
         Prints the tool's text; if the tool fails, on standard error, and the exit status is 1. What the server asks \
-        meanwhile is asked on the terminal, and declined where there is none.\n\n\
+        meanwhile is asked on the terminal, and declined if there is no terminal.\n\n\
         Examples:\n  \
         tenure call http://127.0.0.1:8484/mcp notebook_append '{\"text\":\"remember this\"}'\n  \
         tenure call http://127.0.0.1:8484/mcp notebook_append text='remember this'\n  \
@@ -203,7 +203,7 @@ enum Command {
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Ends the children of a process that was killed. Started by it, and by nobody else.
+    /// Ends the children of a process that was killed. Only that process starts it.
     #[command(hide = true)]
     Warden,
     /// Print shell completions.

@@ -38,7 +38,7 @@ CHECK_DEADLINE_SECONDS = 60
 # What a busy machine may be late by.
 LATE_SECONDS = 5
 VISITORS = "demo://visitors"
-# Nobody listens there: the user hands the URL to the client.
+# Nothing listens there: the user hands the URL to the client.
 CALLBACK = "http://127.0.0.1:9/callback"
 
 # SDK v2 points every caller of the 2025-11-25 methods to the next revision.

@@ -20,7 +20,7 @@ const CHECK_DEADLINE_MS = 60_000;
 // What a busy machine may be late by.
 const LATE_SECONDS = 5;
 const VISITORS = 'demo://visitors';
-// Nobody listens there: the user hands the URL to the client.
+// Nothing listens there: the user hands the URL to the client.
 const CALLBACK = 'http://127.0.0.1:9/callback';
 
 const [url, version, graceSeconds] = process.argv.slice(2);

@@ -12,7 +12,7 @@ const MAX_PAGES = 20;
 /** Follows an authorization URL as a user of that name, and returns the URL at the client that it ends at. */
 export async function logIn(name, authorizationUrl) {
   const provider = new URL(authorizationUrl).origin;
-  // By name. The paths do not matter: nobody else sets a cookie here.
+  // By name. The paths do not matter: no other server sets a cookie here.
   const cookies = new Map();
   let next = { url: new URL(authorizationUrl) };
   for (let page = 0; page < MAX_PAGES; page += 1) {

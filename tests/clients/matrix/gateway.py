@@ -99,7 +99,7 @@ class Gateway:
             kill(pid)
 
     def kill_all_servers(self):
-        """Kills every server behind, spares that serve nobody included."""
+        """Kills every server behind, also spares that serve no session."""
         for pid in running_with(str(self.record)):
             kill(pid)
 

@@ -37,7 +37,7 @@ async def set_level(_context, _params):
     return EmptyResult()
 
 
-# Whoever takes a level declares that it logs; MCPServer does neither.
+# A server that takes a level declares that it logs; MCPServer does neither.
 server._lowlevel_server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
 
 

@@ -112,7 +112,7 @@ LEGS = [
     ),
     Leg(
         "unread-log",
-        "500 POSTs that break off, while nobody reads the log",
+        "500 POSTs that break off, while the log is not read",
         aborted_posts,
         least=("requests", 500),
         during=healthz,

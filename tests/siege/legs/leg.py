@@ -26,7 +26,7 @@ class Leg:
     behind: tuple[str, ...] = ()
     max_files: int | None = None
     silent_log: bool = False
-    # Whether others open new connections too: not where so many addresses attack that there is none left.
+    # Whether others open new connections too: not where so many addresses attack that no connection is left.
     fresh_others: bool = True
     # Whether a few requests make the server work all the time; the control then does as well.
     is_busy: bool = False

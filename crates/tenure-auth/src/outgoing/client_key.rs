@@ -36,7 +36,7 @@ pub enum ClientKeyError {
     /// The file cannot be read.
     #[error("could not read `{}`", .0.display())]
     Unreadable(PathBuf, #[source] std::io::Error),
-    /// Somebody else could put a key of their own there.
+    /// Another user could put a key of their own there.
     #[error("other users can write `{}`", .0.display())]
     WritableByOthers(PathBuf),
     /// It holds no key that we know.

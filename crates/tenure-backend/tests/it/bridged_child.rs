@@ -24,7 +24,7 @@ mv heard.new heard
 "#;
 
 #[tokio::test]
-async fn a_process_hears_that_nobody_waits_any_more() {
+async fn a_process_is_told_when_its_caller_no_longer_waits() {
     let folder = std::env::temp_dir().join(format!("tenure-bridged-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let mut command = ChildCommand::new("sh", ["-c", SERVER]);

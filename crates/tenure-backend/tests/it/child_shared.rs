@@ -77,7 +77,7 @@ async fn ask(session: &Arc<Session>, id: u64, method: &str) -> Value {
 
 /// The server sends progress with the numbers of other sessions' requests.
 #[tokio::test]
-async fn nobody_can_guess_the_token_of_a_request() {
+async fn the_token_of_a_request_cannot_be_guessed() {
     let sessions = runtime(backend());
     let session = runtime::session(&sessions, "2025-11-25").await;
     for id in 1..4 {

@@ -94,7 +94,7 @@ async fn every_call_that_times_out_is_told() {
 }
 
 #[tokio::test]
-async fn a_question_of_a_withdrawn_call_goes_to_nobody() {
+async fn a_question_of_a_withdrawn_call_is_not_sent() {
     let (sessions, mut told, go) = start(Limits::default());
     let session = runtime::session(&sessions, "2025-11-25").await;
     call(&session, 1, "hang");

@@ -324,7 +324,7 @@ async fn dropping_a_call_cancels_what_its_handler_set_going() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_hears_what_is_said_after_the_answer() {
+async fn messages_after_the_answer_are_dropped() {
     let (backend, mut told) = server();
     let (responder, heard) = begun(backend);
     // The behaviour of rmcp's loop at its end depends on scheduling, so try it often.
@@ -356,7 +356,7 @@ async fn a_question_after_the_answer_is_refused() {
 }
 
 #[tokio::test]
-async fn a_panic_harms_nobody_else() {
+async fn a_panic_harms_no_other_caller() {
     let runtime = exchanges::start(server().0.responder().unwrap(), ExchangeLimits::default());
     let answer = exchanges::send(&runtime, &client(), 1, "tools/call", tool("panics")).await;
     assert_eq!(exchanges::json_of(answer)["error"]["data"]["reason"], "internal");

@@ -285,7 +285,7 @@ async fn a_tool_that_failed_has_completed_and_an_error_is_a_failure() {
 }
 
 #[tokio::test]
-async fn what_a_task_asks_waits_for_whoever_comes_for_it() {
+async fn a_question_of_a_task_waits_until_a_client_asks_for_it() {
     let world = World::new();
     let id = world.task("ask").await;
     let both = |task: &Value| task["inputRequests"].as_object().is_some_and(|asked| asked.len() == 2);

@@ -41,7 +41,7 @@ impl Offers {
         }
     }
 
-    /// Chooses one of the offered dialects. `None` if there is none: the server is used without sessions.
+    /// Chooses one of the offered dialects. `None` if we speak none of them: the server is used without sessions.
     pub fn choose(&self, preferred: Dialect) -> Option<Offer> {
         let strawman = || Some(Offer { dialect: Dialect::Strawman, features: self.strawman.clone()? });
         let sep = || self.sep.then(|| Offer::of(Dialect::Draft));

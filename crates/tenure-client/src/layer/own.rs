@@ -212,7 +212,7 @@ impl Engine {
         self.offer.as_ref().is_some_and(|offer| offer.includes(feature))
     }
 
-    /// Uses the session in the answer, or returns why there is none.
+    /// Uses the session in the answer, or returns why the answer has no session.
     fn took(
         &mut self,
         dialect: Dialect,

@@ -201,7 +201,7 @@ async fn a_refused_handshake_is_told_in_rmcps_words() {
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_listens_says_so() {
+async fn an_address_without_a_listener_is_reported() {
     // The listener is dropped at once, so that the port is closed.
     let url = Server::start().await.url.clone();
     let error =

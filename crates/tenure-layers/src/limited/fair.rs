@@ -304,7 +304,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_is_forgotten_and_nobody_is_overtaken_twice_by_the_same(
+        fn no_caller_is_forgotten_or_overtaken_twice_by_the_same(
             steps in prop::collection::vec((0u8..3, 0u8..4, 0u64..3), 1..200),
         ) {
             let (mut line, mut waiting) = (Line::default(), Vec::new());

@@ -32,7 +32,7 @@ impl<'a> Reserved<'a> {
         ahead: Duration,
         per: &'static str,
     ) -> Result<(), Error> {
-        // What a client reads is the rate as it is configured.
+        // Clients are told the rate in the words of the configuration.
         let (whole, rate) = (rate, rate.among(nodes));
         match cell.reserve(&rate, now, 1, ahead) {
             Ok(wait) => {

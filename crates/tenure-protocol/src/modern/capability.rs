@@ -255,7 +255,7 @@ mod tests {
             }"#]]
         .assert_eq(&serde_json::to_string_pretty(&data).unwrap());
         assert!(client.require(&needed[..1]).is_ok());
-        // What `declaration` writes, `parse` reads.
+        // `parse` reads the output of `declaration`.
         let again = Capabilities::parse(RawJson::of(&declaration(&needed))).unwrap();
         assert!(again.require(&needed).is_ok());
     }

@@ -35,7 +35,7 @@ pub struct Question {
 /// The content of an `input_required` result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InputWanted {
-    /// The questions. If there are none, the client only has to send the request again later.
+    /// The questions. If the list is empty, the client only has to send the request again later.
     pub questions: Vec<Question>,
     /// The server's state, a JSON string that the retry must return unchanged.
     pub state: Option<RawJson>,

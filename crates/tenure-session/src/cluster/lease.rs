@@ -48,7 +48,7 @@ impl Lease {
         self.until_ns.fetch_max(ns(sent + CONFIRMED_FOR), Ordering::AcqRel);
     }
 
-    /// How long ago the last acknowledged renewal was sent; `None` if there was none in this term.
+    /// How long ago the last acknowledged renewal was sent; `None` before the first one of this term.
     pub(super) fn age(&self, now: Duration) -> Option<Duration> {
         let until = Duration::from_nanos(self.until_ns.load(Ordering::Acquire));
         Some(now.saturating_sub(until.checked_sub(CONFIRMED_FOR)?))

@@ -34,7 +34,7 @@ pub struct NodeInfo {
     /// Why it does not act, in words. Until it has looked at the others it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
-    /// Grows when somebody is revoked or let in again: then nodes read the store.
+    /// Grows when a principal is revoked or reinstated: then nodes read the store.
     #[serde(default)]
     pub revocations: u64,
     /// Its wall clock at this renewal, ms since 1970.

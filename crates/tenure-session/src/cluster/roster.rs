@@ -90,7 +90,7 @@ pub struct SeenNode {
     pub node: NodeId,
     /// What it says of itself.
     pub info: NodeInfo,
-    /// How long ago its last renewal was sent or, if it is another node, first seen. `None` if there was none yet.
+    /// How long ago its last renewal was sent or, if it is another node, first seen. `None` before the first one.
     pub renewed: Option<Duration>,
 }
 
@@ -178,7 +178,7 @@ impl Roster {
         self.is_unfit().then(unfit_error)
     }
 
-    /// Tells the other nodes that somebody was revoked or let in again. The mark only grows.
+    /// Tells the other nodes that a principal was revoked or reinstated. The mark only grows.
     pub fn set_revocations(&self, mark: u64) {
         {
             let mut state = self.0.state.lock();

@@ -227,7 +227,7 @@ impl Exchanges {
             _ => {}
         }
         if meta.level == Some(Level::Unknown) {
-            return Err(Error::new(Reason::InvalidParams, "The log level is none that is known"));
+            return Err(Error::new(Reason::InvalidParams, "The log level is unknown"));
         }
         let mut attempt = ClientAttempt { meta, streams, responses: None, used: Vec::new() };
         let mut recovers = None;

@@ -40,7 +40,7 @@ impl ExchangesInner {
                 Ok(reply)
             }
             ResultType::Unknown => {
-                Err(RpcError::of(Reason::Internal, "The server answered with a resultType that nobody knows"))
+                Err(RpcError::of(Reason::Internal, "The server answered with an unknown resultType"))
             }
         }
     }

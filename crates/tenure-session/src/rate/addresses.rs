@@ -2,7 +2,7 @@
 //!
 //! An address is an IPv4 address or a network (/64) of IPv6, as [`Peer`] says. These limits are on by default, but not for clients
 //! on loopback: all programs of a machine have the same address there, and a developer who opens a hundred sessions does nothing
-//! wrong. A limit that is written in the configuration holds for everybody.
+//! wrong. A limit that is written in the configuration holds for all addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;

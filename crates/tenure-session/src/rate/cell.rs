@@ -277,7 +277,7 @@ mod tests {
         }
 
         #[test]
-        fn rl6_a_clock_that_is_set_back_lets_nothing_through_twice_and_locks_nobody_out(
+        fn rl6_a_clock_that_is_set_back_lets_nothing_through_twice_and_locks_no_caller_out(
             burst in 1u32..50,
             used in 0u32..100,
             began in 10_000_000u64..20_000_000,

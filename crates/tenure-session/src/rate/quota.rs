@@ -207,7 +207,7 @@ impl Quotas {
         count.version = Some(record.version);
         match kept {
             Ok((kept, _)) if kept.number == count.number => count.written = kept.calls,
-            // What was counted here meanwhile belongs to a period that is over, or to the same one if nothing was.
+            // Calls counted here belong to a period that is over, unless no period was known yet (0).
             Ok((kept, _)) if kept.number > count.number => {
                 let added = if count.number == 0 { count.added } else { 0 };
                 *count = Count { number: kept.number, written: kept.calls, added, ..*count };

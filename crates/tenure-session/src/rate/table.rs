@@ -95,12 +95,12 @@ impl<K: Hash + Eq, V: Forgettable> RateTable<K, V> {
 }
 
 fn is_needed<V: Forgettable>(entry: &Arc<V>, now: Ticks) -> bool {
-    // Somebody who keeps it would go on with an entry that the table no longer has.
+    // A caller that keeps it would go on with an entry that the table no longer has.
     Arc::strong_count(entry) > 1 || !entry.is_forgotten(now)
 }
 
 /// Removes what remembers nothing, and if that is little, an eighth of the rest: a client that fills the table on purpose could otherwise
-/// keep everybody else out of it. Those that are forgotten get at most one more burst.
+/// keep all others out of it. Those that are forgotten get at most one more burst.
 fn make_room<K: Hash + Eq, V: Forgettable>(entries: &mut HashMap<K, Arc<V>, RandomState>, now: Ticks) {
     let before = entries.len();
     entries.retain(|_, entry| is_needed(entry, now));

@@ -1,7 +1,7 @@
 //! A request that another node may have begun already: that node was lost, or its connection, before the answer came.
 //!
-//! If the request is in flight here, because the log had a note of it or because it was this node, the sender gets its stream.
-//! Otherwise it is carried out only if that may happen twice; the rest is answered with `interrupted`. So no request
+//! If the request is in flight here, from a note in the log or because this node began it, the sender gets its stream.
+//! Otherwise it is carried out only if that may happen twice, or else answered with `interrupted`. So no request
 //! that is not safe is ever carried out twice.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Takes a session for this node, and gives it back.
 //!
 //! In a cluster a session is claimed from no owner, from this node itself, or from a node that is gone, and only while
-//! this node is confirmed. Outside of one it is claimed from anybody: an earlier process of the same store is gone.
+//! this node is confirmed. Outside of a cluster it is claimed from any owner, because earlier processes are gone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::session::live_session::Session;
 use crate::session::sessions::{SessionRuntime, Sessions, store_failed};
 use crate::session::wake::DormantHold;
 
-/// How often a step that another writer spoiled is begun anew.
+/// How often a step is tried again after another writer has made it fail.
 pub(super) const TRIES: usize = 3;
 
 /// The name under which this process claims sessions, and the time for which it has that name.
@@ -31,7 +31,7 @@ pub(super) struct Claimant {
 pub(super) struct Claimed {
     pub(super) by: Claimant,
     pub(super) epoch: Epoch,
-    /// The owner before.
+    /// The previous owner.
     pub(super) from: Option<NodeId>,
 }
 
@@ -82,7 +82,7 @@ impl ClaimGuard {
         guard
     }
 
-    /// The session is in memory, or has ended. A task that holds it goes on to do so.
+    /// Keeps the claim, because the session is in memory or has ended. Returns the hold of the task, if it has one.
     pub(super) fn keep(mut self) -> Option<DormantHold> {
         self.claim = None;
         self.hold.take()
@@ -128,8 +128,8 @@ impl SessionRuntime {
         }
     }
 
-    /// A session in memory that is this node's. One that was claimed under a name that is lost since may be at another
-    /// node, however soon after this is asked: it is given up here, and not only by the loop that does so.
+    /// A session in memory that this node owns. If this node has lost the name of its claim, another node may have the
+    /// session: then it is given up here at once, without waiting for the loop that does so.
     pub(super) fn awake(&self, id: &SessionId) -> Option<Arc<Session>> {
         self.live.get(id).filter(Session::check_term)
     }
@@ -180,7 +180,7 @@ impl SessionRuntime {
             Ok(epoch) => Ok(Claimed { by, epoch, from }),
             Err(error @ (StoreError::Fenced | StoreError::Unknown)) => {
                 if error == StoreError::Unknown && self.roster.is_some() {
-                    // It may still happen, and nothing here would be left of the session then.
+                    // The claim may still happen, and then this node would own a session that it does not have.
                     self.unreleased.add(key);
                 }
                 Err(NotClaimed::Again(error))

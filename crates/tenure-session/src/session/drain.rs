@@ -165,7 +165,7 @@ impl Sessions {
         });
         let interrupted = self.0.live.all().iter().map(|session| session.leave()).sum();
         match &self.0.roster {
-            // What is released now is not owned by a node that is about to end.
+            // A session that is released now is not owned by a node that is about to end.
             Some(_) => self.0.give_away_all().await,
             None => self.note_deliveries().await,
         }

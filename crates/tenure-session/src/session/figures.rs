@@ -39,14 +39,14 @@ impl Session {
         self.figures.lock().get_or_insert_default().note(now, what);
     }
 
-    /// Takes a note back: it did not happen after all.
+    /// Removes a note, because it did not happen after all.
     pub(super) fn take_note_back(&self, what: TimelineEvent) {
         if let Some(figures) = self.figures.lock().as_mut() {
             figures.take_back(what);
         }
     }
 
-    /// Tells the observer and the timeline what a client got that came back.
+    /// Tells the observer and the timeline the result of a client's resume.
     pub(super) fn tell_resumed(&self, how: Resumption) {
         self.note(match how {
             Resumption::Replayed => TimelineEvent::Resumed,

@@ -106,7 +106,7 @@ impl Session {
             // From here on the record and the log belong to the next owner. Readers still deliver what they have.
             (state.is_given_up, state.left) = (true, true);
             if !is_written {
-                // What is not in the log is not shown, and what waits for it would wait for ever.
+                // Events that are not in the log are not shown, and their waiters would wait for ever.
                 self.interrupt_all(&mut state);
             }
             for uri in &std::mem::take(&mut state.subscriptions) {

@@ -59,14 +59,14 @@ impl Session {
         is_ours
     }
 
-    /// Gives the session up. Requests that come later find it where it is.
+    /// Gives the session up. Later requests are sent to its new owner.
     pub(super) fn give_up(self: &Arc<Self>) {
         let link = {
             let mut state = self.state.lock();
             if state.end.is_some() || state.is_given_up {
                 return;
             }
-            // With `left`, no event goes on a stream any more, and no answer is wanted.
+            // With `left`, streams get no more events, and late answers of the server are ignored.
             (state.is_given_up, state.left) = (true, true);
             self.interrupt_all(&mut state);
             for uri in &std::mem::take(&mut state.subscriptions) {
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// In a cluster a stream begins when its note is in the log. If the session is given up before, the answer is JSON, and
-    /// no event that a resume would not show.
+    /// not an event that a resume would not repeat.
     pub(super) async fn once_noted(&self, id: RequestId, answer: Answer) -> Answer {
         let Answer::Stream(mut reader) = answer else { return answer };
         if self.inner.roster.is_none() {
@@ -108,8 +108,8 @@ impl Session {
         Answer::Json(message::write_error(Some(&id), &interrupted_error()))
     }
 
-    /// Called when the session's wake has failed: another try, or another node, wakes it as an object of its own.
-    /// This object writes nothing any more, and leaves the entries of the watched resources to that other one.
+    /// Called when the session's wake has failed: another try, or another node, wakes it as a new object.
+    /// This object writes nothing any more, and leaves the entries of the watched resources to the new one.
     pub(super) fn abandon(&self) {
         if self.inner.roster.is_none() {
             return;

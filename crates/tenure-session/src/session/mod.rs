@@ -10,7 +10,7 @@
 //! `link` (to the server), `request` (from the client), `ask` (to the client), `server_side` and `news` (messages from
 //! servers), `stream`, `event_id` and `reader` (events to the client), `settle_append` and `backlog` (events that the log did not
 //! take),
-//! `save` (the record), `figures` (what is counted), `settings` and `change_settings` (metadata and idle time), `sleep`, `wake`, `place`, `claim`, `give_up`, `unreleased`, `other_server` and
+//! `save` (the record), `figures` (counters), `settings` and `change_settings` (metadata and idle time), `sleep`, `wake`, `place`, `claim`, `give_up`, `unreleased`, `other_server` and
 //! `recover` (dormant and back), `relink` (a new server), `again` (requests that another node may have begun), `deadline`, `use_guard`, `handshake_ttl` and `sweep` (expiry), `end` (of
 //! one session), `operator` (commands of operators), `drain` (shutdown), `give_away` (of sessions, to other nodes).
 

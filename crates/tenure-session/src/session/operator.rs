@@ -124,7 +124,7 @@ impl Sessions {
         glance
     }
 
-    /// The sessions of a user in memory, whatever client acts for it.
+    /// The sessions of a user in memory, under any client.
     pub fn awake_of(&self, owner: &Principal) -> Vec<SessionKey> {
         self.0
             .live
@@ -311,7 +311,7 @@ async fn before(
 /// What happened to the record that a saved one replaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReplacedRecord {
-    /// It is unchanged, or there was none.
+    /// It is unchanged, or there is no such session.
     AsBefore,
     /// It is gone, whether or not the saved one was written.
     Gone,

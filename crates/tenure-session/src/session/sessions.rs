@@ -88,7 +88,7 @@ pub(super) struct SessionRuntime {
     pub(super) hub: Arc<Hub>,
     pub(super) watchers: Watchers,
     pub(super) waking: Waking,
-    /// For each wake that may run: when a node is lost, thousands of sessions are wanted at once.
+    /// A permit for each wake that may run: after the loss of a node, thousands of sessions are requested at once.
     pub(super) wakes: Semaphore,
     pub(super) news: LastNews,
     /// Tombstones, oldest first, each with its expiry time.
@@ -393,7 +393,7 @@ impl Sessions {
         session.check_term();
         inner.created.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(session = %session.label, revision = %session.revision(), "session created");
-        // The name has to be read, which nothing else may ever need.
+        // Only then, because the name has to be parsed.
         if inner.hub.observer.is_set() {
             session.tell_observer(Happened::Created { client: session.client_name() });
         }

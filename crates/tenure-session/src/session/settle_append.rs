@@ -1,4 +1,4 @@
-//! What becomes of an append that failed: it is read back, tried again, or the session is given up.
+//! Settles an append that failed: reads it back, tries it again, or gives the session up.
 //!
 //! Outside of a cluster an unknown outcome is read back, and every other failure leaves the events without ids; see
 //! `backlog`. In a cluster another process may read the log at any moment, so an event that is not in it must not be
@@ -48,7 +48,7 @@ impl Session {
         });
     }
 
-    /// In a cluster: tries until it is clear.
+    /// In a cluster: tries until the outcome is clear.
     fn settle_append(self: &Arc<Self>, batch: Vec<NewEvent>, error: StoreError) {
         let session = Arc::clone(self);
         self.inner.tasks.spawn(async move {
@@ -59,7 +59,7 @@ impl Session {
                 }
                 None => {
                     session.give_up();
-                    // One that has ended is not given up: what waits for this append is told that it is over.
+                    // An ended session is not given up: the waiters of this append are told that it failed.
                     if session.state.lock().end.is_some() {
                         session.committed(batch, Err(StoreError::Unknown));
                         session.flush();
@@ -69,7 +69,7 @@ impl Session {
         });
     }
 
-    /// The outcome; `None` if the session has another owner, or it stays unclear.
+    /// The outcome; `None` if the session has another owner, or the outcome stays unclear.
     async fn append_until_clear(
         self: &Arc<Self>,
         batch: &[NewEvent],
@@ -90,11 +90,11 @@ impl Session {
             if error == StoreError::TooLarge || has_ended {
                 return Some(Err(error));
             }
-            // Nothing of a session that was given up meanwhile is claimed or written here.
+            // A session that was given up meanwhile is not claimed or written here.
             if is_given_up || error == StoreError::Fenced || Instant::now() >= until {
                 return None;
             }
-            // A process that stops leaves it to the next owner too.
+            // A process that stops leaves the session to the next owner too.
             if !backoff.wait(&self.inner.stop).await {
                 return None;
             }

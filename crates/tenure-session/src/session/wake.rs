@@ -288,8 +288,8 @@ fn wake_once(
     let (began, asking) = (inner.hub.observer.stopwatch(), asking.clone());
     inner.tasks.spawn(async move {
         let waking = async {
-            // Only in a cluster, where a lost node leaves thousands of sessions that are wanted at once. Elsewhere a server that hangs
-            // would hold up the sessions of others.
+            // Only in a cluster, where a lost node leaves thousands of sessions that are requested at once. Elsewhere a server that hangs
+            // would delay the sessions of others.
             let _turn = match guard.inner.roster {
                 Some(_) => guard.inner.wakes.acquire().await.ok(),
                 None => None,

@@ -246,6 +246,6 @@ mod tests {
         let before = ask();
         assert!(live.decide(TaskEnd::Cancelled));
         assert!(before.await.is_err());
-        assert!(ask().await.is_err(), "nobody will ever come for it");
+        assert!(ask().await.is_err(), "no client can ever come for it");
     }
 }

@@ -115,7 +115,7 @@ async fn calls_go_on_and_are_counted_while_the_store_is_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_set_back_gives_no_second_quota_and_locks_nobody_out() {
+async fn a_clock_that_is_set_back_gives_no_second_quota_and_locks_no_caller_out() {
     let world = World::new();
     let ann = Principal::named("ann");
     let quotas = world.process(10);
@@ -150,7 +150,7 @@ async fn calls_of_a_month_are_counted_beside_those_of_a_day_and_the_longer_wait_
     let quotas = world.process_with(limits);
     let begin_of_a_month = wait_for_a_month(&world, &quotas, &ann).await;
     assert_eq!(calls(&quotas, &ann, 20).await, 10);
-    // What the day refuses does not count for the month.
+    // A call that the quota of the day refuses does not count for the month.
     assert_eq!(used(&quotas, &ann).await, [10, 10]);
     quotas.flush().await.unwrap();
     for (day, allowed, month) in [(1, 10, 20), (2, 5, 25), (3, 0, 25)] {

@@ -77,7 +77,7 @@ impl Watch {
         Self { folders: vec![Watched::new(folder.to_owned())] }
     }
 
-    /// Looks for new files. If there are none, it costs one `stat` per folder.
+    /// Looks for new files. Without new files it costs one `stat` per folder.
     pub(super) fn round(&mut self) {
         let mut at = 0;
         while let Some(watched) = self.folders.get_mut(at) {

@@ -29,7 +29,7 @@ use super::reject::{reject, reject_credentials, reject_exchange};
 use crate::cluster::RequestTry;
 use crate::observe::RequestNotes;
 
-/// The longest wait for an expiry before the clock is looked at again.
+/// The longest wait for an expiry before the clock is read again.
 const CLOCK_CHECK: Duration = Duration::from_secs(60);
 
 /// The longest name of an operation that a refusal repeats.
@@ -82,14 +82,14 @@ pub(super) struct Sender<'a> {
     pub(super) remote: Option<&'a Remote>,
     pub(super) principal: Principal,
     identity: Option<Arc<Identity>>,
-    /// Of the authenticator when the credentials were verified. As long as it is the same, none were taken back.
+    /// Of the authenticator when the credentials were verified. As long as it is the same, no credentials were revoked.
     generation: u64,
-    /// Where to note what becomes of the request, if it is observed.
+    /// Where to note the outcome of the request, if it is observed.
     pub(super) notes: Option<&'a Arc<RequestNotes>>,
     pub(super) hop: Hop,
 }
 
-/// Whence a request came to this node.
+/// Where a request came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hop {
     /// From its client.
@@ -159,7 +159,7 @@ impl KeptSender {
         }
     }
 
-    /// The sender, who asks for the rest of an answer.
+    /// The sender, for the request of the rest of an answer.
     pub(super) fn sender(&self, hop: Hop) -> Sender<'_> {
         Sender {
             remote: self.remote.as_ref(),
@@ -181,7 +181,7 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    /// Waits until what it opened has to end: its credentials were taken back, or have expired with their grace. `until` is
+    /// Waits until the opened stream has to end: its credentials were taken back, or have expired with their grace. `until` is
     /// the expiry of the newest credentials that were shown for it, which may be later than its own.
     ///
     /// # Cancel safety
@@ -239,7 +239,7 @@ async fn expired(until: &UsableUntil, expiry: &StreamExpiry) {
     }
 }
 
-/// What becomes of a refusal: a session's requests and exchanges have different responses.
+/// The form of a refusal: a session's requests and exchanges have different responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answers {
     Session,
@@ -270,7 +270,7 @@ impl Endpoint {
                 hop: Hop::Client,
             });
         };
-        // Read first: what is taken back while the credentials are verified is noticed later.
+        // Read first, so that a revocation during the verification is noticed later.
         let generation = auth.authenticator.generation();
         let certificate = remote.and_then(|remote| remote.certificate.as_deref());
         let last_shown = remote.and_then(|remote| remote.last_shown.as_deref());
@@ -394,7 +394,7 @@ impl Endpoint {
         let (method, params, id) = match message {
             Message::Request(request) => (&request.method, request.params.as_ref(), Some(&request.id)),
             Message::Notification(told) => (&told.method, told.params.as_ref(), None),
-            // It answers a question that a call raised which was allowed; without it, that call would hang.
+            // It answers a question of a call that was allowed; without the answer, that call would hang.
             Message::Response(_) => return Ok(()),
         };
         auth.allow(identity, method, params).map_err(|mut refusal| {
@@ -437,11 +437,11 @@ impl EndpointAuth {
             return Ok(());
         }
         match method {
-            // A client begins with these, to learn what there is to ask for, and may give up what it has begun.
+            // A client begins with these to learn what the server offers, and may cancel its own requests.
             Method::Initialize | Method::Initialized | Method::Ping | Method::Cancelled => Ok(()),
             Method::ToolsCall => {
                 let Some(name) = params::tool_name(request) else {
-                    // Servers could read different names there, so it needs what any tool may need.
+                    // Servers could read different names there, so the call needs the scopes of all tools.
                     return self.need(identity, self.scopes.all(), || "tools/call".into());
                 };
                 let (backend, tool) = match &self.owner {
@@ -453,7 +453,7 @@ impl EndpointAuth {
             }
             method => {
                 let mut needed = self.scopes.request(self.backend.as_deref());
-                // Of several servers the name of a prompt tells which one it belongs to. What tells nothing is checked by
+                // With several servers the name of a prompt says which one it belongs to. A request that does not say is checked by
                 // the layer in front of each server.
                 if let (Method::PromptsGet, Some(owner)) = (method, &self.owner)
                     && let Some(name) = params::tool_name(request)
@@ -514,7 +514,7 @@ impl EndpointAuth {
     }
 }
 
-/// A refusal as an error for the client: what RFC 6750 says, and no more.
+/// A refusal as an error for the client: the parts of RFC 6750, and no more.
 fn error_of(refusal: &AuthRefusal) -> Error {
     let reason = match refusal {
         AuthRefusal::Missing | AuthRefusal::Invalid(_) => Reason::Unauthorized,

@@ -129,7 +129,7 @@ impl Endpoint {
 }
 
 /// Waits for the last answer of a stream. Notifications do not fit into one JSON answer and are dropped. The server's
-/// questions are answered with an error, because this client cannot be requests.
+/// questions are answered with an error, because this client cannot be asked.
 async fn collect(reader: Reader, session: &Arc<Session>, requests: PostedRequests) -> Bytes {
     let (output, mut messages) = mpsc::channel(MAX_WAITING);
     let questions = Arc::new(Questions::unanswerable());

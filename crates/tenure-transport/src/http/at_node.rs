@@ -27,7 +27,7 @@ use super::headers;
 use super::reject::{empty, reject};
 use crate::cluster::{Relay, RelayedWish, RequestTry, not_here};
 
-/// What says which node serves a request.
+/// The part of a request that says which node serves it.
 #[derive(Clone, Copy)]
 pub(super) enum Home<'a> {
     /// The parked call, or the task, that it is about.
@@ -39,7 +39,7 @@ pub(super) enum Home<'a> {
 }
 
 impl Endpoint {
-    /// The answer of the node at which a request is at home, which is found out anew before each try. `None` if it is served
+    /// The answer of the node that a request belongs to; that node is looked up again before each try. `None` if it is served
     /// here.
     ///
     /// # Cancel safety
@@ -103,7 +103,7 @@ impl Endpoint {
     /// The session that a connection at this node carries from now on: found here, or given back by the node that has it.
     ///
     /// # Cancel safety
-    /// It may be given back, and no node have it.
+    /// It may be given back, so that no node has it.
     pub(super) async fn claimed(
         &self,
         id: &SessionId,
@@ -154,7 +154,7 @@ impl Endpoint {
         if sender.hop != Hop::Client {
             return Ok(None);
         }
-        // A second session that nobody knows expires.
+        // A second session, whose id no client has, expires.
         let is_safe = *method == Method::Initialize || params::repeat(method) == Repeat::Safe;
         for node in in_any_order(relay) {
             match self.ask(relay, node, parts, sender, carried, RequestTry::First).await {

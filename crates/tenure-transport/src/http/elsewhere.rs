@@ -2,7 +2,7 @@
 //!
 //! In: a request of a client whose connection, body and credentials have been checked here. Out: the session, if it is
 //! here or can be woken here, or the answer of the node that has it. While no node has it, because its owner was lost, the
-//! request waits up to [`HOLD`] for the next one: a wait costs time, a refusal costs some clients all that they do.
+//! request waits up to [`HOLD`] for the next one: a wait costs time, a refusal ends all calls of some clients.
 //!
 //! A request that may have been begun by a node that was lost is sent on as such: its next node must not carry it
 //! out a second time unless that is safe. If there is no next node, its client learns that it may have been carried out.
@@ -38,17 +38,17 @@ use crate::correlation::REQUEST_ID;
 /// How long a request waits for a node that has its session.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// How long it waits at most while the node that has its session stops: what runs there may take as long as the stop.
+/// How long it waits at most while the node that has its session stops: requests there may run as long as the stop.
 const LONGEST_HOLD: Duration = Duration::from_secs(60);
 
 /// The first and the longest pause between two looks.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
-/// How long a node that is listed and not reached is still taken for the owner of a session.
+/// How long a node that is listed but not reached still counts as the owner of a session.
 const ASK_AFTER: Duration = Duration::from_secs(1);
 
-/// How often the answers to a request may break off. A request that no node survives must not be asked for ever.
+/// How often the answers to a request may break off. A request that kills each node must not be sent for ever.
 const MOST_BREAKS: u32 = 4;
 
 /// A session, or the answer of the node that has it.
@@ -67,7 +67,7 @@ pub(super) enum Placed {
     Elsewhere(PeerAnswer),
 }
 
-/// What another node needs of a request besides its head.
+/// The parts of a request that another node needs besides its head.
 #[derive(Clone, Copy)]
 pub(super) struct Carried<'a> {
     pub(super) body: &'a Bytes,
@@ -105,7 +105,7 @@ pub(super) enum PeerAnswer {
 pub(super) struct Hold {
     attempt: RequestTry,
     began: Instant,
-    /// The end of the wait. All that delays a request shares it: nodes that are lost, and sessions on their way.
+    /// The end of the wait. All delays of a request share it: lost nodes, and sessions that move between nodes.
     until: Instant,
     pause: Duration,
     breaks: u32,
@@ -144,17 +144,17 @@ impl Hold {
     pub(super) fn broke(&mut self, sent: Instant) -> bool {
         self.attempt = RequestTry::Again;
         self.breaks += 1;
-        // The request itself may have taken long, and that was no wait.
+        // The request itself may have run long, and that time is not a wait.
         self.until += sent.elapsed();
         self.breaks < MOST_BREAKS
     }
 
-    /// The node that has the session stops, and gives it away when what runs there has ended.
+    /// The node that has the session stops, and gives it away when its requests there have ended.
     fn is_left(&mut self) {
         self.until = self.until.max((Instant::now() + HOLD).min(self.began + LONGEST_HOLD));
     }
 
-    /// How the request ends that has waited long enough: one that may have been begun must not be sent again.
+    /// The error for a request that has waited long enough: one that may have been begun must not be sent again.
     fn given_up(&self, error: Error, parts: &Parts) -> Error {
         let may_have_begun = self.attempt == RequestTry::Again && parts.method == Method::POST;
         match error.reason() == Reason::StoreUnavailable && may_have_begun {
@@ -189,7 +189,7 @@ impl Hold {
 /// Between half of a pause and all of it: many requests lose their node at the same moment.
 fn spread(pause: Duration) -> Duration {
     let mut byte = [0];
-    // Without randomness all of them wait as long.
+    // Without randomness all of them wait the same time.
     let share = SystemRandom::new().fill(&mut byte).map_or(255, |()| u32::from(byte[0]));
     pause * (256 + share) / 511
 }
@@ -239,7 +239,7 @@ impl Endpoint {
             let share = || Some(self.share(sender.remote));
             match self.0.sessions.find_within(share, id, &sender.principal).await {
                 Ok(session) => return Ok(Found::Here(session, hold.attempt)),
-                // The node that has sent it waits: this one may be about to end, and what is cut off counts as begun.
+                // The node that has sent it waits: this one may be about to end, and a request that is cut off counts as begun.
                 Err(error) if is_left_to_others(sender, &error) => return Err(error),
                 // Another node may have claimed it just before.
                 Err(error) if is_between_nodes(&error) && hold.wait().await => {
@@ -272,13 +272,13 @@ impl Endpoint {
         loop {
             let node = match self.0.sessions.place(id).await {
                 Ok(Place::Here) => return Ok(Placed::Here),
-                // The node that has sent it may have just given the session away, and this one remember where it was.
+                // The node that has sent it may have just given the session away, and this node remembers the old place.
                 Ok(Place::There(_)) if !is_of_client && is_remembered => {
                     is_remembered = false;
                     self.0.sessions.forget_place(id);
                     continue;
                 }
-                // Two nodes that each believe the other one has it would send the request to and fro.
+                // Two nodes that each believe that the other one has it would send the request back and forth for ever.
                 Ok(Place::There(_)) if !is_of_client => return Ok(Placed::Elsewhere(PeerAnswer::NotHere)),
                 Ok(Place::There(node)) => node,
                 Err(error) if error.reason() == Reason::StoreUnavailable && hold.wait().await => continue,
@@ -469,7 +469,7 @@ pub(super) fn no_node() -> Error {
     Error::new(Reason::StoreUnavailable, "The node that has the session does not answer; try again")
 }
 
-/// What a client learns of a request that may have been begun, and has no answer.
+/// The error for a request that may have been begun, and has no answer.
 pub(super) const LOST: &str =
     "The node that had begun the request was lost; the request may or may not have been carried out";
 

@@ -54,7 +54,7 @@ pub struct Rules {
     pub budget: Budget,
     /// The proxies that say for whom they send a request.
     pub proxies: TrustedProxies,
-    /// Who hears of requests that have ended.
+    /// The observer of requests that have ended.
     pub observers: Observers,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct EndpointState {
     pub(super) sessions: Sessions,
     pub(super) exchanges: Option<Exchanges>,
     pub(super) rules: Rules,
-    /// Who may use it; anybody, if it is `None`.
+    /// Who may use it; every client, if it is `None`.
     auth: Option<EndpointAuth>,
     /// The way to the nodes that have the other sessions, in a cluster.
     pub(super) relay: Option<Relay>,
@@ -104,7 +104,7 @@ pub struct Remote {
     pub scheme: &'static str,
     /// How much it may make the server hold, if its connection has looked that up already.
     pub(crate) share: Option<Share>,
-    /// The certificate that it proved to own.
+    /// The certificate whose key it has proved to have.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// The credentials that its connection showed last, if an endpoint asks for any.
     pub(crate) last_shown: Option<Arc<LastShown>>,
@@ -253,7 +253,7 @@ impl Endpoint {
         cors::readable(response, page)
     }
 
-    /// Begins to observe a request, if anybody hears of it.
+    /// Begins to observe a request, if there is an observer.
     pub(super) fn observe(
         &self,
         parts: &http::request::Parts,
@@ -264,7 +264,7 @@ impl Endpoint {
         OpenRequest::http(&self.0.rules.observers, parts, sender, self.0.sessions.route())
     }
 
-    /// As `observe`, for a request that the node observes which its client has reached.
+    /// As `observe`, for a relayed request, which the node that its client has reached observes.
     pub(super) fn observe_relayed(
         &self,
         parts: &http::request::Parts,
@@ -278,7 +278,7 @@ impl Endpoint {
         &self.0.rules
     }
 
-    /// Who may use it; anybody, if it is `None`.
+    /// Who may use it; every client, if it is `None`.
     pub(super) fn auth(&self) -> Option<&EndpointAuth> {
         self.0.auth.as_ref()
     }

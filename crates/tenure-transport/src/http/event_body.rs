@@ -1,4 +1,4 @@
-//! A stream of Server-Sent Events as the body of a response, whatever the events come from.
+//! A stream of Server-Sent Events as the body of a response, from any source of events.
 //!
 //! In: an [`EventSource`]. Out: frames. Events that are ready share a frame, and a quiet stream gets keep-alive comments.
 
@@ -101,9 +101,9 @@ pub(super) struct SessionEvents {
 
 /// When a stream ends because of its owner's credentials.
 pub(super) enum Expiry {
-    /// It does not: the stream belongs to a request that was allowed.
+    /// Never: the stream belongs to a request that was allowed.
     Never,
-    /// It has.
+    /// It has ended.
     Over,
     /// When this is ready.
     At(Pin<Box<dyn Future<Output = ()> + Send>>),
@@ -145,7 +145,7 @@ impl EventSource for SessionEvents {
             return Poll::Ready(None);
         }
         let retry = self.reader.retry();
-        // Asked first: a client that reads slowly has always an event waiting. It can resume with its next credentials.
+        // Checked first, because a slow client always has an event waiting. It can resume with its next credentials.
         if self.expiry.is_reached(cx) {
             self.expiry = Expiry::Over;
             sse::write_close(retry, out);

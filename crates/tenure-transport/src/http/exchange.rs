@@ -34,7 +34,7 @@ impl Endpoint {
     }
 
     /// Answers a request, or gets the answer of the node that has its call or its task. While this node stops, other nodes
-    /// answer what is not begun.
+    /// answer requests that are not begun.
     ///
     /// # Cancel safety
     /// Dropping it withdraws the request, because the client has hung up.
@@ -140,7 +140,7 @@ impl Endpoint {
             parts.headers.get(headers::LAST_EVENT_ID).filter(|_| headers::accepts_events(&parts.headers))?;
         let event_id = event_id.as_bytes();
         if self.0.relay.is_some() {
-            // An id of anything else is at home here, and then not taken.
+            // Any other id is looked up here, and not found.
             let home = Home::OfCall(event_id);
             match Box::pin(self.at_its_node(home, parts, sender, Carried::NOTHING)).await {
                 Ok(None) => {}

@@ -66,7 +66,7 @@ impl Endpoint {
 
 /// A stream that was opened.
 pub(super) enum Opened {
-    /// Of a session of this node, or why that has none.
+    /// The stream of a session of this node, or the error.
     Here(Result<Box<SessionEvents>, Error>),
     /// The answer of another node.
     Elsewhere(PeerAnswer),

@@ -39,7 +39,7 @@ impl Endpoint {
         let (body, held) = match self.read(parts, body, self.share(sender.remote)).await {
             Ok(read) => read,
             Err(RefusedBody { error, id }) => {
-                // Without a session it may be `initialize`, which nothing depends on yet.
+                // Without a session it may be `initialize`, which no other request depends on yet.
                 let header = headers::protocol_version(&parts.headers);
                 let has_begun =
                     parts.headers.contains_key(headers::SESSION_ID) || self.has_no_sessions_for(header);
@@ -382,7 +382,7 @@ pub(super) fn named(mut response: Response<Body>, parts: &Parts) -> Response<Bod
     response
 }
 
-/// Whether a notification means the same if it comes twice. Of any other it is not known, so it is given out at most once.
+/// Whether a notification means the same if it comes twice. Any other one is delivered at most once.
 fn may_come_twice(method: &Method) -> bool {
     matches!(method, Method::Initialized | Method::Cancelled | Method::Progress | Method::RootsListChanged)
 }

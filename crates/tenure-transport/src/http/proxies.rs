@@ -1,7 +1,7 @@
 //! The address of a client behind proxies.
 //!
 //! In: the address of the connection, and the headers `Forwarded` (RFC 7239) and `X-Forwarded-For`. Out: the address of the
-//! client. Anybody can write these headers, so they count only on connections from listed proxies, and of their hops only
+//! client. Every client can write these headers, so they count only on connections from listed proxies, and of their hops only
 //! the last one that is no listed proxy itself: everything to its left was written by that client.
 
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +50,7 @@ impl TrustedProxies {
             (true, false) => standard,
             (false, true) => usual,
             (false, false) => return None,
-            // A proxy writes one of the two and passes on the other, so one of them may be the client's own invention, and
+            // A proxy writes one of the two and passes on the other, so one of them may be invented by the client, and
             // nothing shows which one.
             (true, true) if standard.ip() == usual.ip() => standard,
             (true, true) => {
@@ -62,7 +62,7 @@ impl TrustedProxies {
     }
 
     /// Goes back from the connection to the first address that is no listed proxy. A hop that cannot be read ends the way
-    /// too: the proxy before it stands for the client.
+    /// too: the proxy that wrote it counts as the client.
     fn last_untrusted(&self, peer: SocketAddr, hops: Vec<Option<SocketAddr>>) -> SocketAddr {
         let mut client = peer;
         for hop in hops.into_iter().rev() {
@@ -140,7 +140,7 @@ fn forwarded(headers: &HeaderMap) -> Vec<Option<SocketAddr>> {
     values
         .flat_map(|value| match split_unquoted(value.as_bytes(), b',') {
             Some(hops) => hops.into_iter().map(for_of).collect(),
-            // A quote is not closed: nothing of it can be believed.
+            // A quote is not closed, so the header is not trusted.
             None => vec![None],
         })
         .collect()

@@ -15,7 +15,7 @@ use tenure_protocol::{Error, Kind, Message, Reason, RequestId};
 
 use super::body::Body;
 
-/// When to try again, where nothing is known about it.
+/// The default time after which to try again.
 const SOON: Duration = Duration::from_secs(1);
 
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, POST, DELETE");
@@ -40,8 +40,8 @@ pub(super) fn reject_credentials(error: &Error) -> Response<Body> {
 /// The response for an error, with the id of the request if it could be read.
 pub(super) fn reject(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     let status = match (status(error.reason()), error.reason(), id) {
-        // About one request of a working session: an answer to it, not a failure of HTTP. Some clients end all that they do when
-        // they get one of these statuses, and others throw the error away that comes with it.
+        // About one request of a working session: an answer to it, not a failure of HTTP. Some clients end all their calls when
+        // they get one of these statuses, and others ignore the error that comes with it.
         (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE, _, Some(_)) => StatusCode::OK,
         // Not about a request, so there is no JSON-RPC answer that could carry it.
         (_, Reason::BackendUnavailable | Reason::Internal | Reason::Interrupted, None) => {
@@ -118,7 +118,7 @@ pub(super) fn reject_exchange(error: &Error, id: Option<&RequestId>) -> Response
     }
 }
 
-/// The same for a client that only asks who is there: it has nothing yet that a status could end, and another server may have
+/// The same for a client that only sends `server/discover`: the status can end nothing, and another server may have
 /// room for it.
 pub(super) fn reject_discover(error: &Error, id: Option<&RequestId>) -> Response<Body> {
     match status(error.reason()) {

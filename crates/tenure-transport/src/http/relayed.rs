@@ -1,4 +1,4 @@
-//! Serves the requests that other nodes relay: the same code as for clients of this node, with a sender whom the other node
+//! Serves the requests that other nodes relay: the same code as for clients of this node, with a sender that the other node
 //! has verified.
 //!
 //! In: requests of the peer port. Out: answers as clients get them. A request for a session that is at a third node is
@@ -153,7 +153,7 @@ impl Endpoint {
             Ok(id) => id,
             Err(error) => return reject(&error, None),
         };
-        // Of anybody else's session the other node finds out that there is none.
+        // The other node learns nothing of another principal's session.
         if self.sessions().live(&id, &sender.principal).is_none() {
             return empty(StatusCode::NO_CONTENT);
         }

@@ -46,7 +46,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The events.
 pub(super) struct RelayedEvents {
     kept: Arc<KeptRequest>,
-    /// What the request carried, until its client has an event id.
+    /// The request, until its client has an event id.
     carried: Option<KeptBody>,
     source: Source,
     cutter: EventCutter,
@@ -92,7 +92,7 @@ enum Source {
     Answer(Box<Body>),
     /// No node at present.
     Seeking(BoxFuture<Source>),
-    /// The last words of the stream.
+    /// The last event of the stream.
     Closing(Bytes),
     /// Nothing comes any more.
     Over,
@@ -185,7 +185,7 @@ impl RelayedEvents {
         self.cutter.forget();
         self.breaks += 1;
         let is_lost = self.breaks > MOST_BREAKS;
-        // Without an id nothing says where the stream goes on, and an event must not come twice.
+        // Without an id it is unknown where the stream goes on, and an event must not come twice.
         let is_stuck = self.kept.is_post && self.last.is_none() && self.has_begun;
         if is_lost || is_stuck || self.is_stopping {
             self.source = Source::Closing(self.kept.given_up(self.can_come_back()));
@@ -205,8 +205,8 @@ impl RelayedEvents {
 
     /// Notes an event that is passed on.
     fn passes(&mut self, id: Option<&[u8]>, is_event: bool) {
-        // A stream that is resumed begins with an event that has the id after which it goes on. That is no news: a request that kills
-        // each node that takes it would be carried on for ever.
+        // A resumed stream begins with an event that repeats the last id. That is not progress: a request that kills
+        // each node that takes it would be sent on for ever.
         let is_new = id.is_none() || id != self.last.as_deref();
         if let Some(id) = id {
             self.last = Some(id.into());
@@ -243,7 +243,7 @@ impl KeptRequest {
         let is_of_session = self.headers.contains_key(headers::SESSION_ID);
         match carried {
             Some((body, held)) if last.is_none() && is_of_session => self.asked_again(body, held).await,
-            // No note says whether it was carried out.
+            // Without a note it is unknown whether it was carried out.
             Some(_) if last.is_none() => Source::Closing(self.given_up(false)),
             _ => self.listened(last.as_deref()).await,
         }
@@ -305,7 +305,7 @@ impl KeptRequest {
         }
     }
 
-    /// The last words of a stream that does not go on: its client comes back for the rest, or learns that its request has no
+    /// The last event of a stream that does not go on: its client comes back for the rest, or learns that its request has no
     /// answer.
     fn given_up(&self, can_come_back: bool) -> Bytes {
         let mut out = BytesMut::new();

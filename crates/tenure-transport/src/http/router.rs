@@ -77,7 +77,7 @@ impl Router {
         self.mcp.rules().budget.share(Peer::at(address))
     }
 
-    /// The place for what a new connection shows, if its requests need credentials.
+    /// The place for the credentials of a new connection, if its requests need any.
     pub(crate) fn last_shown(&self) -> Option<Arc<LastShown>> {
         let mut endpoints = std::iter::once(&self.mcp).chain(self.named.values());
         endpoints.any(|endpoint| endpoint.auth().is_some()).then(Arc::default)

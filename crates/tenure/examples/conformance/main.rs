@@ -4,7 +4,7 @@
 //! conformance` does, and runs the suite against it. `--backend rmcp` serves the same fixtures from an
 //! rmcp `ServerHandler` instead of a native one. `--backend rmcp-alone` serves that on rmcp's own service, with
 //! nothing of ours but the fixtures: a server to stand behind the gateway. For that there are also `--eras
-//! legacy|modern`, to know only one era, and `--stdio`, to serve whoever started it. `--nodes 3` serves from as many
+//! legacy|modern`, to know only one era, and `--stdio`, to serve the process that started it. `--nodes 3` serves from as many
 //! nodes that share a store in memory: each request goes to the next one, whatever session it belongs to.
 
 #![expect(clippy::print_stdout, reason = "the first line on standard output is the endpoint")]

@@ -74,7 +74,7 @@ impl Client {
     pub(crate) async fn tools(&self) -> anyhow::Result<Vec<Value>> {
         let listed = self.request("tools/list", json!({})).await?;
         let tools = listed["tools"].as_array().context("no list of tools")?.clone();
-        self.tools.lock().expect("nobody panics with it").clone_from(&tools);
+        self.tools.lock().expect("no holder panics").clone_from(&tools);
         Ok(tools)
     }
 
@@ -135,7 +135,7 @@ impl Client {
         {
             headers.push(("Mcp-Name".to_owned(), header_value::encode(name).into_owned()));
         }
-        let tools = self.tools.lock().expect("nobody panics with it");
+        let tools = self.tools.lock().expect("no holder panics");
         let tool = tools.iter().find(|tool| method == "tools/call" && tool["name"] == params["name"]);
         let annotated =
             tool.and_then(|tool| HeaderParams::of_tool(&RawJson::of(tool)).ok()).unwrap_or_default();

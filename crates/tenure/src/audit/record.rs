@@ -38,7 +38,7 @@ pub(crate) enum Event {
     CallBegun,
     /// A call has ended.
     CallFinished,
-    /// Somebody was refused: no good credentials, no scope, a limit.
+    /// A caller was refused: no good credentials, no scope, a limit.
     Refused,
     /// A session began.
     SessionCreated,

@@ -170,7 +170,7 @@ impl AuditWriter {
                 since = monotonic();
             }
             if let Some(closed) = closes {
-                // Closes the file, and so gives up its lock, before anybody may go on.
+                // Closes the file, and so gives up its lock, before a waiting caller may go on.
                 drop(thread);
                 let _ = closed.send(());
                 return;

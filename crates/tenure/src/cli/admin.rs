@@ -61,7 +61,7 @@ pub(super) fn run(command: AdminCommand) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a URL in the browser of this desktop; false if there is none.
+/// Opens a URL in the browser of this desktop; false if it has no browser.
 fn open(url: &str) -> bool {
     let is_desktop = cfg!(target_os = "macos")
         || ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());

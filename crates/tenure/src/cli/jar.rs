@@ -66,7 +66,7 @@ Example:
     #[command(
         override_usage = "tenure jar forget [OPTIONS] <URL> [ID]\n       tenure jar forget [OPTIONS] [ID] -- <COMMAND>...",
         after_help = "\
-Without `--delete` they live on at the server until they expire, and nobody has their ids any more.
+Without `--delete` they live on at the server until they expire, and their ids are lost.
 
 Examples:
   tenure jar forget http://127.0.0.1:8484/mcp sess-4f3a

@@ -128,7 +128,7 @@ fn missing_words(MissingNode { node, address, why }: &MissingNode) -> String {
     )
 }
 
-/// Prints rows: as JSON, one object a line, or as a table, or says that there are none.
+/// Prints rows: as JSON, one object a line, or as a table, or says that the list is empty.
 pub(super) fn print_rows<Row: Serialize>(
     rows: &[Row],
     is_json: bool,

@@ -66,7 +66,7 @@ Examples:
     Set(SetArgs),
     /// Write sessions to a file, one JSON object a line.
     #[command(after_help = "\
-The file holds no secret ids, only a hash of each: nobody can use a session with it. It does hold \
+The file holds no secret ids, only a hash of each, so it gives no access to a session. It does hold \
 what clients and servers said to each other, so it is made for your eyes only (mode 0600). A session \
 that goes on where it was exported exists twice once it is imported elsewhere: to move sessions, stop \
 the server first. Data sessions are not exported: only a backup or a copy of the whole store carries them.
@@ -126,7 +126,7 @@ pub(super) struct SetArgs {
     /// What to attach: `key=text` or `key:=json`.
     #[arg(required_unless_present = "ttl", value_name = "KEY=VALUE")]
     pairs: Vec<String>,
-    /// How long it lives when nobody uses it, such as 2h; `never`; or `default` for what `session.idle_ttl` says.
+    /// How long it lives without use, such as 2h; `never`; or `default` for the value of `session.idle_ttl`.
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<IdleTtl>,
     #[command(flatten)]
@@ -187,8 +187,8 @@ fn ttl(text: &str) -> Result<IdleTtl, String> {
 
 fn ttl_words(label: &str, ttl: IdleTtl) -> String {
     match ttl {
-        IdleTtl::Default => format!("{label} expires when `session.idle_ttl` says"),
-        IdleTtl::After(time) => format!("{label} expires when nobody uses it for {}", span(time)),
-        IdleTtl::Never => format!("{label} does not expire for want of use"),
+        IdleTtl::Default => format!("{label} expires after `session.idle_ttl` without use"),
+        IdleTtl::After(time) => format!("{label} expires when it is not used for {}", span(time)),
+        IdleTtl::Never => format!("{label} does not expire when it is not used"),
     }
 }

@@ -67,7 +67,7 @@ Examples:
     List(StoreListArgs),
     /// Make a key that encrypts a store.
     #[command(after_help = "\
-Whoever has the key can read the store; without it nobody can. Keep a copy where the store is not. To \
+The key gives access to the store, and the store cannot be read without it. Keep a copy in another place. To \
 change keys, put the new one on the first line of the key file and leave the old one below it.
 
 Examples:
@@ -134,7 +134,7 @@ struct ListedStore<'a> {
 
 #[derive(Args, Debug)]
 pub(super) struct NewKeyArgs {
-    /// The file to make, for your eyes only (mode 0600); standard output if there is none.
+    /// The file to make, for your eyes only (mode 0600); standard output by default.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -192,7 +192,7 @@ pub(super) async fn place(config: &Config, absent: Absent) -> Result<String, Fai
         }
         (_, []) if absent == Absent::Refuse => Err(Failure::new("there is no store yet")
             .hint("`tenure serve` makes one; if yours is elsewhere, name it with `--store disk:PATH`")),
-        (_, []) => Err(Failure::new("there is no store yet, and nothing says for which server to make one")
+        (_, []) => Err(Failure::new("there is no store yet, and no server is given to make one for")
             .hint("name the folder with `--store disk:PATH`, and serve it with the same")),
         _ => Err(several(&own, &served)),
     }

@@ -81,7 +81,7 @@ fn one(table: &SettingTable, defaults: &Draft, earlier: &[Backend]) -> Result<Ba
     }
     if earlier.iter().any(|backend| backend.behind.prefix == prefix) {
         let what = format!("the backend `{name}` has the prefix \"{prefix}\", as another one has");
-        refuse(what, "prefixes must differ, or nobody could tell whose tool is meant");
+        refuse(what, "prefixes must differ, because they say which server a tool belongs to");
     }
     if problems.is_empty() {
         Ok(Backend { behind: Behind { name, prefix, child, upstream }, draft, set })

@@ -25,7 +25,7 @@ pub(super) struct Problem {
 }
 
 impl ConfigError {
-    /// `Err` with these problems, or `Ok` if there are none.
+    /// `Err` with these problems, or `Ok` if the list is empty.
     pub(super) fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }

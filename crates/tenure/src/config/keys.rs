@@ -191,7 +191,7 @@ keys! {
     /// them on a NATS engine, which several processes share, and `tls://` does so over TLS. `tenure stdio` has `memory:`
     /// for its default.
     "store": StoreUrl => config.store;
-    /// What the user's own folder for the sessions is called. Without one it is called by the server behind. Two
+    /// The name of the folder for the sessions, in the user's own data. Without it, a name made from the server behind. Two
     /// processes in front of the same server need different names.
     "name": Optional<FolderName> => config.name;
     /// What an event survives once a client has seen it: with `os` a kill of the process, and a loss of power
@@ -270,7 +270,7 @@ keys! {
     /// The size at which the file is put aside, under its name with the number of its first record behind.
     "audit.max_size": Size<65536> => config.audit.max_bytes;
 
-    /// The address and port of the page and the API for operators; without it there is none but on the control socket. Other than
+    /// The address and port of the page and the API for operators; without it they are on the control socket alone. Other than
     /// on loopback it needs `tls.cert`, and keys or tokens for operators.
     "admin.listen": Optional<Address> => config.admin.listen;
     /// The names that the page is opened at, with or without port, besides loopback and the address itself. A request for any
@@ -287,7 +287,7 @@ keys! {
 
     /// Whether requests, sessions and servers are counted. Without it `/metrics` and the figures of operators stay empty.
     "metrics.collect": YesNo => config.metrics.collect;
-    /// The address and port at which `/metrics` is served, to anybody who reaches it. Nowhere without one.
+    /// The address and port at which `/metrics` is served, without credentials. Without it, they are not served there.
     "metrics.listen": Optional<Address> => config.metrics.listen;
     /// How often a line in the log has the totals since the start. Never without a time.
     "metrics.report": Optional<Span> => config.metrics.report;
@@ -430,11 +430,11 @@ keys! {
     "upstream.client_secret": Optional<Secret> => config.upstream.auth.client_secret;
     /// A file with its private key, in place of a secret (`private_key_jwt`): PEM, PKCS#8, of Ed25519, P-256, P-384 or RSA.
     "upstream.client_key": Optional<File> => config.upstream.auth.client_key;
-    /// What the authorization server calls that key. Without it, its thumbprint (RFC 7638).
+    /// The name of that key at the authorization server. Without it, its thumbprint (RFC 7638).
     "upstream.client_key_id": Optional<PlainText> => config.upstream.auth.client_key_id;
     /// The scope to ask for.
     "upstream.scope": Optional<PlainText> => config.upstream.auth.scope;
-    /// What the tokens are for. Without it, what the server behind says of itself, or its URL.
+    /// The resource that the tokens are for. Without it, the resource that the server behind names, or its URL.
     "upstream.resource": Optional<PlainText> => config.upstream.auth.resource;
     /// The audience to ask for in a token exchange, beside the resource.
     "upstream.audience": Optional<PlainText> => config.upstream.auth.audience;
@@ -457,7 +457,7 @@ keys! {
     /// carried out, answers that are not read yet. Beyond it new requests wait a little, then they are refused.
     "clients.memory": Size<65536> => config.clients.memory_bytes;
     /// Bytes of data sessions that all clients together may make the server keep in its store, with what is left of
-    /// those that have ended. A data session counts to the client that made it, whoever uses it, until it is removed.
+    /// those that have ended. A data session counts to the client that made it, also when others use it, until it is removed.
     /// Beyond it none can be made and none can grow.
     "clients.disk": Size<65536> => config.clients.disk_bytes;
     /// How much of a total one client may hold if it is alone, where a client is an IPv4 address or a network (/64) of
@@ -521,14 +521,14 @@ keys! {
     /// the model reads.
     "limits.answer": OneOf<OverLimit> => config.rates.calls.over_limit;
 
-    /// A session that nobody uses for this long expires. May be `infinity`.
+    /// A session that is not used for this long expires. May be `infinity`.
     "session.idle_ttl": SpanOrInfinity => config.limits.idle_ttl;
     /// A session expires after this long if its client sends nothing more after `initialize`, neither
     /// `notifications/initialized` nor any other message, and opens no stream. May be `infinity`.
     "session.handshake_ttl": SpanOrInfinity => config.limits.handshake_ttl;
     /// A session expires at this age, used or not. May be `infinity`.
     "session.max_lifetime": SpanOrInfinity => config.limits.max_lifetime;
-    /// A session that nobody uses for this long lets go of its server and its memory. The next request wakes
+    /// A session that is not used for this long lets go of its server and its memory. The next request wakes
     /// it. May be `infinity`.
     "session.dormant_after": SpanOrInfinity => config.limits.dormant_after;
     /// In a cluster, how many dormant sessions a node wakes at the same time; others wait in order. When a node is lost, its sessions
@@ -563,11 +563,11 @@ keys! {
     "data_sessions.offer": OneOf<DataOffer> => config.data.offer;
     /// Which tools cannot be called without one: `none`, `all`, or a list of tools. A server may need them for more.
     "data_sessions.required": RequiredTools => config.data.policy.required;
-    /// A data session that nobody uses for this long expires. May be `infinity`.
+    /// A data session that is not used for this long expires. May be `infinity`.
     "data_sessions.idle_ttl": SpanOrInfinity => config.data.limits.idle_ttl;
     /// A data session expires at this age, used or not. May be `infinity`.
     "data_sessions.max_lifetime": SpanOrInfinity => config.data.limits.max_lifetime;
-    /// How long one that expired for want of use can be recovered.
+    /// How long one that expired because it was not used can be recovered.
     "data_sessions.retention": SpanOrZero => config.data.limits.retention;
     /// How long the end of one is remembered.
     "data_sessions.tombstone_ttl": SpanOrZero => config.data.limits.tombstone_ttl;
@@ -625,7 +625,7 @@ keys! {
     /// come back at once.
     "streams.retry_jitter": Percent => config.limits.retry_jitter;
     /// What to do with a `Last-Event-ID` that is not of this session: `fresh` opens the stream as if
-    /// there were none, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
+    /// the header were absent, `error` answers 400, `replay_all` replays what is kept of the standalone stream.
     "streams.unknown_event_id": OneOf<UnknownEventId> => config.limits.unknown_event_id;
     /// What to do when events that a client asks for are gone: `report` goes on from the oldest kept one
     /// and says so in a comment, `warn` sends a `notifications/message` too, `error` answers 400 (`stream_forgotten`).
@@ -646,14 +646,14 @@ keys! {
     /// connection breaks, or this process is killed or stopped. Beyond it, calls are lost with their connections; with
     /// 0 none is noted.
     "exchanges.max_kept": WholeNumber<0> => config.exchanges.max_kept;
-    /// Whether what an upstream server declares `public` may be cached for everybody. Without it every answer is
+    /// Whether what an upstream server declares `public` may be cached for all callers. Without it every answer is
     /// `private` to its caller.
     "exchanges.trust_public": YesNo => config.exchanges.trust_public;
     /// A file with the key that seals what clients carry between attempts at a request. Without one a key is kept in
     /// the store; several processes that serve the same clients need the same file.
     "exchanges.state_key_file": Optional<File> => config.exchanges.state_key_file;
 
-    /// Tasks in all, those that have ended and are kept among them. With 0 there are none, and no client is told of
+    /// Tasks in all, those that have ended and are kept among them. With 0 there are no tasks, and no client is told of
     /// them.
     "tasks.max": WholeNumber<0> => config.tasks.max;
     /// Tasks of one principal. Without authentication, all clients are one principal.
@@ -666,13 +666,13 @@ keys! {
     /// outcome is then found even if this process is killed meanwhile. With `infinity` only servers make tasks.
     "tasks.after": SpanOrInfinity => config.tasks.after;
 
-    /// Who may use a session towards a server that knows nothing else, after the request that it was opened for:
-    /// `principal` later requests of the same caller, `request` nobody. Without authentication all callers are one: if
-    /// the server keeps something for each session and its clients must not share it, use `request`.
+    /// Who may use a session at a server that knows only sessions, after the request that it was opened for:
+    /// `principal` later requests of the same caller, `request` no other request. Without authentication all callers
+    /// are one: if the server keeps something for each session and its clients must not share it, use `request`.
     "bridge.reuse": OneOf<Reuse> => config.bridge.reuse;
     /// Sessions that are kept for requests without one, towards each server.
     "bridge.max_sessions": WholeNumber<2> => config.bridge.max_sessions;
-    /// Such a session that nobody uses for this long is closed.
+    /// Such a session that is not used for this long is closed.
     "bridge.idle": Span => config.bridge.idle;
     /// How long it is believed which revisions a server speaks, unless an answer says otherwise.
     "bridge.era_ttl": Span => config.bridge.era_ttl;

@@ -71,7 +71,7 @@ pub(super) fn upstream_problems(upstream: &UpstreamConfig, has_issuers: bool) ->
         UpstreamAuthMode::ClientCredentials => {
             if auth.client_secret.is_none() && auth.client_key.is_none() {
                 refuse(
-                    "`upstream.auth` is \"client_credentials\", and there are none",
+                    "`upstream.auth` is \"client_credentials\", and no credentials are set",
                     "set `upstream.client_secret` to \"env:VARIABLE\" or \"file:PATH\", or `upstream.client_key` to a file",
                 );
             }
@@ -85,7 +85,7 @@ pub(super) fn upstream_problems(upstream: &UpstreamConfig, has_issuers: bool) ->
         UpstreamAuthMode::TokenExchange => {
             if auth.token_url.is_none() && auth.issuer.is_none() {
                 refuse(
-                    "`upstream.auth` is \"token_exchange\", and nothing says where",
+                    "`upstream.auth` is \"token_exchange\", and no token server is set",
                     "set `upstream.token_url` or `upstream.issuer`: the server behind must not choose who gets the tokens of callers",
                 );
             }

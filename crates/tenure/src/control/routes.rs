@@ -45,7 +45,7 @@ pub(super) async fn answer(
     let mut answer = answered(operator, hand_over, request).await;
     missing::name(&asked.missing_nodes(), answer.headers_mut());
     if let (Some(audit), Some((method, name))) = (audit, done) {
-        // What is named in the body, and what was there before, is known to the route alone.
+        // Only the route knows the names in the body, and the values from before the change.
         let name = answer.extensions().get::<ActedOn>().map_or(name, |acted| acted.0.clone());
         let change = answer.extensions().get::<Changed>().map(|changed| changed.0.as_str());
         let is_done = answer.status().is_success() || answer.status().is_informational();

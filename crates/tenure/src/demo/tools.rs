@@ -313,7 +313,7 @@ async fn ask_name(context: &CallContext) -> Result<Value, RpcError> {
     let name = answer.content.get("name").and_then(Value::as_str);
     Ok(match (answer.action.as_str(), name) {
         ("accept", Some(name)) => text(&format!("Hello, {name}!")),
-        _ => text("Hello, whoever you are!"),
+        _ => text("Hello, stranger!"),
     })
 }
 

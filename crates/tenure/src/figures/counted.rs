@@ -85,7 +85,7 @@ impl Figures {
         }))
     }
 
-    /// Gives it the parts of the node that are asked when somebody looks. Called once.
+    /// Gives it the parts of the node that are read on demand. Called once.
     pub(crate) fn watch(&self, watched: Watched) {
         self.0.metrics.add(watched.clone());
         drop(self.0.watched.set(watched));

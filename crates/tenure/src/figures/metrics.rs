@@ -1,7 +1,7 @@
 //! The metrics that are counted as things happen, by their names in Prometheus.
 //!
 //! A handle is made once; where labels differ from event to event, all of them are of a bounded set. The values of things that can be
-//! asked when somebody looks are in `watched`. `docs/metrics.md` lists all names, and a test holds both against each other.
+//! read on demand are in `watched`. `docs/metrics.md` lists all names, and a test holds both against each other.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -204,7 +204,7 @@ impl Metrics {
         }
     }
 
-    /// Adds what is asked when somebody looks.
+    /// Adds the values that are read on demand.
     pub(super) fn add(&self, collector: impl prometheus_client::collector::Collector) {
         self.registry.lock().register_collector(Box::new(collector));
     }

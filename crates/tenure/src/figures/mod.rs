@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `view` (the types of the answers), `counted` (the whole), `observers` (what is heard), `behind` (servers),
 //! `tools` (which names become labels), `latency`, `history`, `calls`, `ended`, `metrics` (names of Prometheus), `process` (the operating
-//! system), `watched` (what is asked when somebody looks), `page` (the listener of `/metrics`), `report` (lines in the log).
+//! system), `watched` (values that are read on demand), `page` (the listener of `/metrics`), `report` (lines in the log).
 
 mod view;
 mod counted;

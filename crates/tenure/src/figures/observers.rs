@@ -89,7 +89,7 @@ impl Counted {
         }
         let call = EndedCall::of(request, method, SystemClock.now());
         if self.live.receiver_count() > 0 {
-            // Fails only if nobody listens any more.
+            // Fails only if there is no listener any more.
             drop(self.live.send(Live::Call(call.row())));
         }
         self.recent.push(call);

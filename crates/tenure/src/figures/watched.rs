@@ -1,4 +1,4 @@
-//! What is asked when somebody looks: numbers that the parts of a node keep anyway.
+//! Values that are read on demand: numbers that the parts of a node keep anyway.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

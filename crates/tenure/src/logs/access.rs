@@ -171,7 +171,7 @@ fn write_line<const JSON: bool>(line: &mut Vec<u8>, request: &RequestEnd<'_>, (s
     if JSON {
         fields.push("}");
     }
-    // What controls a terminal can only stand in quotes. It is escaped there, as in the rest of the log.
+    // Control characters can occur only in quotes. They are escaped there, as in the rest of the log.
     if fields.has_quotes && (!line.is_ascii() || line.contains(&0x7f)) {
         *line = plain(&String::from_utf8_lossy(line)).into_bytes();
     }
@@ -234,7 +234,7 @@ impl<const JSON: bool> Fields<'_, JSON> {
         }
     }
 
-    /// A text that may come from anybody.
+    /// A text that any client may have written.
     fn text(&mut self, key: Key, value: &str) {
         // Without a branch for each byte, so that many are looked at with one instruction.
         let is_bare = |byte: u8| byte.is_ascii_graphic() & !matches!(byte, b'"' | b'\\' | b'=');

@@ -1,6 +1,6 @@
 //! What is logged, changed while the process runs.
 //!
-//! A change is for a while: whoever makes it restores what is configured, unless somebody has made another change since.
+//! A change is for a while: its maker restores the configured level, unless another change came since.
 
 use std::sync::OnceLock;
 

@@ -28,7 +28,7 @@ pub(crate) struct TraceSettings {
 }
 
 impl TraceSettings {
-    /// These settings. `None` if nothing is to be traced, or nobody said where spans go.
+    /// These settings. `None` if nothing is to be traced, or no endpoint for spans is set.
     pub(crate) fn read(
         endpoint: Option<&str>,
         percent: Option<u32>,
@@ -89,7 +89,7 @@ fn resource(variable: &impl Fn(&str) -> Option<String>) -> Result<Vec<(String, S
 
 /// The share of requests without a parent. With a parent, the parent decides in any case.
 fn sampler(name: Option<&str>, argument: Option<&str>) -> Result<f64, Failure> {
-    /// What is traced if nobody says.
+    /// The share that is traced by default.
     const DEFAULT: f64 = 0.01;
     let share = |default: f64| match argument {
         None => Ok(default),

@@ -149,7 +149,7 @@ impl Auth {
         let (revoked, unreadable) =
             revocation::all(store).await.map_err(|error| failed().caused_by(error))?;
         if unreadable > 0 {
-            // They may be of a newer version: to go on would let in somebody who must not be let in.
+            // They may be of a newer version: to go on could admit a principal that was revoked.
             return Err(failed().because(format!("{unreadable} records of the store cannot be read")).hint(
                 "start the newest version that has used this store, or check it with `tenure store check`",
             ));

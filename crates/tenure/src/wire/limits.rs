@@ -123,7 +123,7 @@ impl Limiting {
     }
 }
 
-/// What is written holds for clients on loopback too.
+/// A configured limit holds for clients on loopback too.
 fn of_address(written: Option<Option<Rate>>, otherwise: AddressRate) -> Option<AddressRate> {
     match written {
         None => Some(otherwise),

@@ -32,7 +32,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// The engine that is configured; `None` if the store is none.
+    /// The engine that is configured; `None` if the store is not an engine.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         if !is_engine(&config.store) {
             return None;

@@ -46,7 +46,7 @@ pub(crate) struct Runtimes {
     pub(crate) exchanges: Exchanges,
     /// The data sessions of both.
     pub(crate) states: States,
-    /// Who may use them; anybody, if it is `None`.
+    /// Who may use them; every client, if it is `None`.
     pub(crate) auth: Option<Auth>,
     pub(crate) store: OpenedStore,
     pub(crate) budget: Budget,
@@ -137,7 +137,7 @@ pub(crate) async fn assemble_stdio(config: &Config, served: Served) -> Result<As
     };
     if opened.members.is_some() {
         let url = store::store_url(config)?;
-        let what = format!("the store `{url}` is shared by nodes, and a server over stdio is none");
+        let what = format!("the store `{url}` is shared by nodes, and a server over stdio is not a node");
         opened.close().await;
         return Err(Failure::new(what).hint(
             "let clients connect to the nodes (`tenure serve`), or keep this client's session elsewhere with \

@@ -225,7 +225,7 @@ async fn a_client_that_forks_on_and_on_fills_its_own_share_of_the_store() {
     let note = json!({ "name": "notebook_append", "arguments": { "text": "y".repeat(NOTE) }, "_meta": own });
     let answer = session.request(3, "tools/call", &note).send(node.address()).await.json();
     assert!(answer["error"].is_null() && answer["result"]["isError"].is_null(), "{answer}");
-    // What is deleted is given back.
+    // The room of deleted ones is given back.
     assert!(asked("session/delete", &json!({ "id": forks.pop() })).await.json()["error"].is_null());
     assert!(used_by(&node, Resource::Disk, GREEDY) < held - NOTE);
     assert!(asked("session/fork", &json!({ "id": id })).await.json()["error"].is_null());

@@ -1,4 +1,4 @@
-//! The client ends its session, and nobody brings it back.
+//! The client ends its session, and nothing brings it back.
 
 use serde_json::json;
 
@@ -167,5 +167,5 @@ async fn a_session_with_an_open_stream_does_not_expire_for_being_idle() {
     }
     assert_eq!(session.request(1, "ping", &json!({})).send(node.address()).await.status(), 200);
     drop(stream);
-    until("the session expires once nobody listens", || node.sessions().tallies().sessions == 0).await;
+    until("the session expires once it has no reader", || node.sessions().tallies().sessions == 0).await;
 }

@@ -257,7 +257,7 @@ async fn resources_change_and_subscribers_hear_of_it() {
         uris
     };
     assert_eq!(uris(&session, 2).await, ["demo://notebook", "demo://visitors"]);
-    // The notebook of one session is nobody else's business.
+    // The notebook of one session is not told to another.
     assert_eq!(uris(&other, 1).await, ["demo://visitors"]);
 }
 

@@ -1,4 +1,4 @@
-//! Clients that are slow, stuck, silent or many: they cost themselves and nobody else.
+//! Clients that are slow, stuck, silent or many: they harm themselves and no other client.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ async fn half_open(server: SocketAddr, session: &Session) -> Vec<Connection> {
 }
 
 #[tokio::test]
-async fn half_open_connections_keep_nobody_from_being_served() {
+async fn half_open_connections_keep_no_client_from_being_served() {
     let node = demo_with(&[]).await;
     let session = Session::start(node.address()).await;
     let mut half = Vec::new();
@@ -124,7 +124,7 @@ async fn a_server_that_is_full_says_how_it_is_and_lets_others_wait_a_little() {
     let refused = initialize("2025-11-25").send(node.address()).await;
     assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("1")));
     assert_eq!(refused.text(), "there are as many connections as there may be; try again later\n");
-    // One that comes free goes to whoever waits for it, for as long as that likes.
+    // A place that comes free goes to the next connection in the queue, for as long as that connection wants.
     let mut waiting = initialize("2025-11-25").begin(node.address()).await;
     drop(held.pop());
     let response = waiting.response().await;
@@ -135,7 +135,7 @@ async fn a_server_that_is_full_says_how_it_is_and_lets_others_wait_a_little() {
 }
 
 #[tokio::test]
-async fn connections_beyond_all_bounds_keep_nobody_from_asking_how_it_is() {
+async fn connections_beyond_all_bounds_do_not_block_health_checks() {
     let node = demo_with(&[("http.max_connections", "2")]).await;
     // Many more than are kept in reserve, and all of them silent.
     let mut held = Vec::new();
@@ -204,7 +204,7 @@ async fn a_body_that_does_not_come_is_408() {
         let mut connection = Connection::open(node.address()).await;
         connection.write(&bytes[..bytes.len() - missing]).await;
         assert_eq!(connection.response().await.fault(), (408, -32600, "body_timeout".to_owned()));
-        assert_eq!(connection.until_closed().await, b"", "what is left of it is nobody's request");
+        assert_eq!(connection.until_closed().await, b"", "the rest of it is not read as a request");
     }
     assert_eq!(session.request(1, "ping", &json!({})).send(node.address()).await.status(), 200);
 }

@@ -63,7 +63,7 @@ impl ClientHandler for Guest {
         let ElicitRequestParams::FormElicitationParams { message, .. } = request else {
             return Ok(ElicitResult::new(ElicitationAction::Decline));
         };
-        self.questions.lock().expect("nobody panicked").push(message);
+        self.questions.lock().expect("no holder panicked").push(message);
         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(json!({ "name": "Ada" })))
     }
 }

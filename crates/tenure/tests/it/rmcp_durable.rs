@@ -104,7 +104,7 @@ async fn the_stream_of_a_call_is_resumed_after_a_kill() {
     let mut stream = session.resume(&other[2].0).await;
     assert_eq!(all(&mut stream).await, other[3..], "of that stream only");
     let mut stream = session.resume("0").await;
-    assert_eq!(all(&mut stream).await, [], "an id that nobody gave out");
+    assert_eq!(all(&mut stream).await, [], "an id that was never given out");
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn the_session_s_own_stream_is_resumed_after_a_kill_and_goes_on() {
     let first = listening.message().await.expect("an event");
     let second = listening.message().await.expect("an event");
     drop(listening);
-    // Nobody listens to these two; they are in the store all the same.
+    // These two have no reader; they are in the store all the same.
     call(&session, 2, "announce", &json!({ "uris": ["note://3", "note://4"] })).await;
     server.kill_and_start_again().await;
     let missed = all(&mut session.resume(&second.0).await).await;
@@ -152,7 +152,7 @@ async fn a_call_that_a_kill_cut_off_is_answered_as_interrupted_when_it_is_resume
     assert_eq!(all(&mut session.resume(id).await).await, []);
     let since_primed = all(&mut session.resume(&primed).await).await;
     assert_eq!((since_primed.len(), since_primed.last()), (2, answer.last()), "progress and the answer");
-    // What was answered stays so.
+    // An answered request stays answered.
     assert_eq!(all(&mut session.resume(&finished[0].0).await).await, finished[1..]);
 }
 

@@ -279,7 +279,7 @@ fn only_one_file_turns_errors_into_statuses() {
 
 #[test]
 fn only_two_files_compare_protocol_versions() {
-    // What sessions do, and what a bridge takes away from older revisions.
+    // The actions of sessions, and those that a bridge removes for older revisions.
     let compare = ["/revision.rs", "/era.rs", "/translate/features.rs"];
     for krate in [
         "tenure-protocol",

@@ -231,7 +231,7 @@ impl CallerChild {
     }
 }
 
-/// The answer of a child that is known to be modern. If there is none, the child is busy or has ended; that must not
+/// The answer of a child that is known to be modern. If it does not answer, the child is busy or has ended; that must not
 /// count as evidence about its era, which would end the child while it works for other requests.
 fn unless_silent(answer: ProbeAnswer) -> ProbeAnswer {
     match answer {

@@ -193,7 +193,7 @@ async fn when_the_child_dies_all_that_it_had_fails_and_the_next_request_starts_a
 }
 
 #[tokio::test]
-async fn a_child_that_nobody_needs_leaves_and_comes_back() {
+async fn an_unused_child_ends_and_is_started_again() {
     let responder = responder(ChildLimits { idle: Duration::from_millis(100), ..limits() });
     let first = pid(&responder).await;
     gone(first).await;

@@ -128,7 +128,7 @@ async fn it_is_found_to_be_modern_and_answers() {
 }
 
 #[tokio::test]
-async fn it_gets_the_header_that_it_wants_though_nobody_listed_its_tools() {
+async fn it_gets_the_header_that_it_wants_although_no_client_listed_its_tools() {
     let (url, _signals) = serve().await;
     let params = json!({"name": "region", "arguments": {"region": "Zürich"}});
     let reply = value(ask(&responder(&url), &client(), "tools/call", params).await);

@@ -74,7 +74,7 @@ async fn without_a_tap_only_the_strawman_is_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_cannot_be_sent_holds_nobody_up() {
+async fn a_creation_that_cannot_be_sent_blocks_no_caller() {
     let (client, mut wire) = connect_failing(strawman(), options(), "session/create", 0).await;
     let request = round(&client, &mut wire, Value::Null).await;
     assert!(cookie(&request, STRAWMAN).is_null());

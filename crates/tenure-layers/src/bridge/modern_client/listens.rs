@@ -1,6 +1,6 @@
 //! The registry of listens, and the queue of notifications for each.
 //!
-//! A listen gets the notifications of its own principal's sessions, and those that are for everybody. A notification
+//! A listen gets the notifications of its own principal's sessions, and those that are for all principals. A notification
 //! says only that something changed, so a queue holds each one once, and a listen whose queue is full is told that
 //! everything changed. The sender never waits.
 

@@ -346,7 +346,7 @@ async fn a_server_that_does_not_answer_subscriptions_holds_up_no_calls_and_a_lis
     let (held, _) = world.subscribed().await;
     let answer = world.call("t");
     let (call, _) = world.asked().await;
-    assert_eq!(call.request.method, Method::ToolsCall, "nobody waits for what another wants to hear");
+    assert_eq!(call.request.method, Method::ToolsCall, "a call does not wait for a listen");
     call.answer(&json!({ "content": [] }));
     answer.await.unwrap().unwrap();
     tokio::time::sleep(Duration::from_secs(11)).await;
@@ -385,7 +385,7 @@ async fn a_server_that_is_slow_with_each_subscription_holds_up_a_listen_only_onc
 }
 
 #[tokio::test]
-async fn what_is_asked_by_ourselves_is_asked_on_behalf_of_whoever_the_session_serves() {
+async fn our_own_requests_are_sent_on_behalf_of_the_principal_that_the_session_serves() {
     let (responder, mut server) = FakeResponder::new();
     let sessions = SessionsOnExchanges::new(responder, Arc::new(TurnableClock::start()));
     let bridge = ExchangesOnSessions::new(Arc::new(sessions), PoolLimits::default());

@@ -61,7 +61,7 @@ async fn each_request_has_a_session_of_its_own_if_so_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_nobody_uses_is_closed() {
+async fn an_unused_session_is_closed() {
     let mut world = World::new();
     let client = FakeClient::new(json!({}));
     world.done(tool(&client, "t")).await;
@@ -105,7 +105,7 @@ async fn at_the_limit_requests_wait_and_then_are_refused() {
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_uses_makes_room_for_another_principal() {
+async fn an_unused_session_makes_room_for_another_principal() {
     let mut world = World::with(PoolLimits { max: 2, ..PoolLimits::default() });
     let client = FakeClient::new(json!({}));
     let mut closed = 0;

@@ -35,10 +35,10 @@ async fn a_question_during_a_call_is_the_clients_with_the_key_that_the_server_ga
 }
 
 #[tokio::test]
-async fn nobody_is_asked_outside_of_a_call_or_during_a_list() {
+async fn no_client_is_asked_outside_of_a_call_or_during_a_list() {
     let mut world = World::new();
     let client = FakeClient::new(json!({ "elicitation": {}, "sampling": {} }));
-    client.answer(|_, _| panic!("nobody is to be asked"));
+    client.answer(|_, _| panic!("no client may be asked"));
     let answer = world.start(client.call(1, "tools/list", json!({})));
     let (call, opened) = world.asked().await;
     let form = raw(&json!({ "message": "m", "requestedSchema": {} }));
@@ -60,7 +60,7 @@ async fn a_question_that_the_client_did_not_declare_fails_the_call_if_the_server
     for (end, code) in [(json!({ "content": [] }), json!(null)), (failed, json!(-32021))] {
         let mut world = World::new();
         let client = FakeClient::new(json!({ "elicitation": {} }));
-        client.answer(|_, _| panic!("nobody is to be asked"));
+        client.answer(|_, _| panic!("no client may be asked"));
         let answer = world.start(tool(&client, "t"));
         let (call, _) = world.asked().await;
         let url = raw(&json!({ "mode": "url", "message": "m", "url": "https://x", "elicitationId": "e" }));
@@ -138,7 +138,7 @@ async fn urls_that_have_to_be_visited_are_asked_for_and_the_request_is_sent_agai
 }
 
 #[tokio::test]
-async fn a_state_that_nobody_knows_never_begins_a_call_anew() {
+async fn an_unknown_state_never_begins_a_call_anew() {
     let mut world = World::new();
     let client = FakeClient::new(json!({ "elicitation": {} }));
     let answers = json!({ "q1": { "action": "accept", "content": {} } });
@@ -149,7 +149,7 @@ async fn a_state_that_nobody_knows_never_begins_a_call_anew() {
 }
 
 #[tokio::test]
-async fn the_end_of_an_elicitation_is_nobodys() {
+async fn the_end_of_an_elicitation_is_told_to_no_client() {
     let mut world = World::new();
     let client = FakeClient::new(json!({}));
     let answer = world.start(tool(&client, "t"));

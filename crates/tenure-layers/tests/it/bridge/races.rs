@@ -108,7 +108,7 @@ async fn a_request_that_was_not_taken_goes_to_a_new_session_once() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_lost_while_nobody_uses_it_is_thrown_away() {
+async fn a_session_that_is_lost_while_unused_is_thrown_away() {
     let mut world = World::new();
     let client = FakeClient::new(json!({}));
     let call = world.start(tool(&client, "t"));

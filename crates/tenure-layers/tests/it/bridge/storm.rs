@@ -129,7 +129,7 @@ async fn nothing_is_mixed_up_or_left_behind() {
     let mut answered = 0;
     for caller in callers {
         let caller = tokio::time::timeout(Duration::from_secs(60), caller).await;
-        answered += caller.expect("nobody waits for ever").unwrap();
+        answered += caller.expect("no caller waits for ever").unwrap();
     }
     assert!(answered > 1000, "{answered}");
     bridge.close().await;

@@ -438,7 +438,7 @@ async fn a_hundred_clients_find_out_once() {
 }
 
 #[tokio::test]
-async fn whoever_finds_out_and_leaves_lets_the_next_one() {
+async fn a_caller_that_leaves_while_finding_out_lets_the_next_one() {
     let world = Arc::new(World::new());
     let gate = Arc::new(Semaphore::new(0));
     *world.modern.gate.lock() = Some(Arc::clone(&gate));
@@ -502,7 +502,7 @@ async fn a_modern_server_that_was_away_for_a_moment_is_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_finds_out_and_is_held_up_holds_nobody_up_for_long() {
+async fn a_slow_attempt_to_find_out_delays_others_only_briefly() {
     let world = Arc::new(World::new());
     let gate = Arc::new(Semaphore::new(0));
     *world.legacy.gate.lock() = Some(gate);

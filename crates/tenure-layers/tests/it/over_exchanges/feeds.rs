@@ -108,7 +108,7 @@ async fn a_subscription_is_a_new_listen_in_place_of_the_old_one() {
 }
 
 #[tokio::test]
-async fn what_a_server_does_not_honour_is_an_error_to_whoever_subscribes() {
+async fn a_subscription_that_the_server_does_not_honour_fails() {
     let mut world = World::new();
     let (session, old, mut reader) = listening(&mut world).await;
     let waiting = send(&session, 1, "resources/subscribe", &json!({ "uri": "no:no" }));

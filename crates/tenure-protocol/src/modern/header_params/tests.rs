@@ -118,7 +118,7 @@ fn tools_and_schemas_that_cannot_be_read() {
         r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#
     ));
     let deep = format!(r#"{}{{"x-mcp-header":"A"}}{}"#, r#"{"not":"#.repeat(5000), "}".repeat(5000));
-    assert_eq!(HeaderParams::of_schema(&deep), Ok(HeaderParams::default()), "nobody reads that deep");
+    assert_eq!(HeaderParams::of_schema(&deep), Ok(HeaderParams::default()), "the reader stops at a depth");
 }
 
 const ALL: &str = r#""s":{"type":"string","x-mcp-header":"Region"},"i":{"type":"integer","x-mcp-header":"Count"},

@@ -35,7 +35,7 @@ fn a_state_alone_is_a_wish_too() {
 }
 
 #[test]
-fn wishes_that_nobody_can_fulfil_are_faults_of_the_server() {
+fn malformed_input_requests_are_faults_of_the_server() {
     let table = [
         "{}",
         "[]",
@@ -210,7 +210,7 @@ fn an_answer_for_a_server_of_a_revision() {
 }
 
 #[test]
-fn what_nobody_can_be_asked_or_nobody_answered() {
+fn questions_that_cannot_be_asked_or_were_not_answered() {
     let sampling = Method::SamplingCreateMessage;
     assert_eq!(refusal(&Method::Ping), Ok(json("{}")));
     assert_eq!(refusal(&Method::ElicitationCreate), Ok(json(r#"{"action":"decline"}"#)));

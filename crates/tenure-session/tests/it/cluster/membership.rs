@@ -67,7 +67,7 @@ async fn a_node_that_is_cut_off_may_not_act_before_another_one_may_hold_it_gone(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_takes_no_renewals_makes_nobody_gone() {
+async fn an_engine_that_takes_no_renewals_makes_no_node_gone() {
     let cluster = Cluster::new(3, Limits::default());
     let nodes = cluster.start_nodes(2).await;
     let names: Vec<_> = nodes.iter().map(|node| node.roster.node()).collect();
@@ -145,7 +145,7 @@ async fn a_node_that_left_is_gone_at_once_also_for_one_that_never_saw_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_list_makes_nobody_gone() {
+async fn a_late_list_makes_no_node_gone() {
     let cluster = Cluster::new(6, Limits::default());
     let nodes = cluster.start_nodes(2).await;
     // Its lists stay as they are, from before the third node.

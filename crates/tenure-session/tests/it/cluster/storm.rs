@@ -40,7 +40,7 @@ async fn no_more_sessions_are_woken_at_a_time_than_is_allowed_and_none_is_forgot
     for _ in 0..5 {
         ids.push(*runtime::session(&first, "2025-11-25").await.id());
     }
-    // What it owned may be taken at once.
+    // Its sessions may be taken at once.
     roster.leave().await;
     let (second, _roster, backend, _script) = node().await;
     backend.set_opens(Opens::Hangs);

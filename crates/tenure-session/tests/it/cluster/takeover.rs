@@ -152,7 +152,7 @@ async fn a_node_that_was_cut_off_gives_up_what_another_one_took() {
     let nodes = cluster.start_nodes(2).await;
     let first = session(&nodes[0].sessions, REVISION).await;
     let id = *first.id();
-    // A call that is answered while nobody else has the session, but the node may not act.
+    // A call that is answered while no other node has the session, but this node may not act.
     let call = request(1, "tools/call", &tool_call("once", "held", 0, 5000, id.key()));
     let waiting = tokio::spawn({
         let (cluster, node) = (cluster.clone(), nodes[0].clone());
@@ -300,7 +300,7 @@ async fn a_session_that_a_living_node_uses_does_not_expire_at_another() {
     assert!(!first.is_over());
     drop(reader);
     sleep(SECOND * 60).await;
-    assert!(nodes[1].find(first.id()).await.is_err(), "nobody used it any more");
+    assert!(nodes[1].find(first.id()).await.is_err(), "no client used it any more");
 }
 
 #[tokio::test(start_paused = true)]

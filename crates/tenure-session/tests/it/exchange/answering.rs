@@ -63,7 +63,7 @@ async fn the_first_message_makes_a_stream_that_ends_with_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_before_the_answer_comes_before_it_even_if_nobody_looked_meanwhile() {
+async fn messages_before_the_answer_come_first_even_if_they_were_not_read_meanwhile() {
     let world = World::acting(|call| {
         Box::pin(async move {
             for text in ["one", "two", "three"] {
@@ -166,7 +166,7 @@ async fn a_server_that_waits_for_room_is_told_when_the_reader_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_over_says_so_to_whoever_still_speaks_or_asks() {
+async fn a_server_that_speaks_or_asks_after_its_call_is_told_that_the_call_is_over() {
     let mut world = World::new();
     let (waiting, call) = world.begin(&Try::tool().level("info")).await;
     let context = call.context.clone();
@@ -255,7 +255,7 @@ async fn what_a_server_says_on_caching_is_kept_for_its_caller_unless_it_is_trust
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_of_a_type_that_nobody_knows_is_an_error_of_the_server() {
+async fn a_result_of_an_unknown_type_is_an_error_of_the_server() {
     let mut world = World::new();
     let (waiting, call) = world.begin(&Try::tool()).await;
     call.answer(&json!({ "resultType": "riddle" }));

@@ -222,7 +222,7 @@ async fn news_of_a_call_goes_to_those_who_listen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listen_that_nobody_acknowledges_ends_and_one_that_somebody_does_goes_on() {
+async fn an_unacknowledged_listen_ends_and_an_acknowledged_one_goes_on() {
     let mut world = World::new();
     let listen = Try::listen(&json!({ "toolsListChanged": true }));
     let (waiting, asked) = world.begin(&listen).await;

@@ -1,4 +1,4 @@
-//! Servers in this process that panic: their caller is told, and nobody else notices.
+//! Servers in this process that panic: their caller is told, and no other caller notices.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ async fn a_panic_after_a_question_is_an_error_in_answer_to_the_next_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_a_call_that_is_given_up_stays_with_it() {
     let world = World::acting(server);
-    // Whoever gives it up is a connection that may carry the requests of others, so its task must not panic.
+    // The task of a connection drops it, and may carry the requests of others, so it must not panic.
     let waiting = world.send(&tool("when dropped"));
     settle().await;
     hang_up(waiting).await;

@@ -113,7 +113,7 @@ async fn only_so_many_calls_wait() {
     let refused = question(&third, "elicitation/create", json!({}));
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"));
     refused.await.unwrap().unwrap_err();
-    assert!(third.is_dropped(), "nobody could come back for it");
+    assert!(third.is_dropped(), "its client could not come back for it");
     assert_eq!(world.tallies(), ExchangeTallies { running: 0, parked: 2, begun: 3 });
     // One that waits already may wait once more.
     let again = first.again(&one, &json!({ "q1": accepted("Ann") }));
@@ -143,7 +143,7 @@ async fn those_who_do_not_come_back_make_room_for_others() {
     let _refused = question(&call, "elicitation/create", json!({}));
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-31029, "too_many_requests"), "not so soon");
     pass(seconds(5)).await;
-    // Of whoever has most, and of those the first.
+    // The first call of the peer that has most.
     let (_, _call, _answered) = world.asking(&bob, "elicitation/create").await;
     assert_eq!(world.tallies().parked, 3);
     assert_eq!(value(anns_answered.await.unwrap())["error"]["data"]["reason"], "client_gone");
@@ -226,7 +226,7 @@ async fn a_client_that_does_not_answer_uses_up_its_own_places_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_places_are_taken_whoever_has_most_makes_room() {
+async fn when_all_places_are_taken_the_peer_with_most_calls_makes_room() {
     let mut world = World::new();
     let budget = Budget::new(BudgetLimits::default().with(Resource::Parked, 4).with_share(75));
     let [one, greedy, third, fourth] = [1, 2, 3, 4].map(|last| Try::tool().within(share(&budget, last)));

@@ -182,7 +182,7 @@ async fn each_attempt_can_what_it_declares() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_asked_during_a_request_that_has_no_place_for_it() {
+async fn no_client_is_asked_during_a_request_that_has_no_place_for_it() {
     let mut world = World::new();
     for method in ["tools/list", "resources/list", "completion/complete"] {
         let (waiting, call) = world.begin(&Try::of(method, json!({}))).await;
@@ -275,7 +275,7 @@ async fn questions_that_are_too_large_end_the_call() {
     let _answered = question(&call, "elicitation/create", json!({ "message": "x".repeat(2000) }));
     assert_eq!(error_of(&json_of(waiting.await.unwrap())), (-32603, "event_too_large"));
     settle().await;
-    assert!(call.is_dropped(), "nobody can come back for it");
+    assert!(call.is_dropped(), "its client cannot come back for it");
     world.assert_idle();
 }
 

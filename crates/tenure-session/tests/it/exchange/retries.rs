@@ -60,7 +60,7 @@ async fn a_state_that_is_no_text_or_stands_twice_is_refused() {
     let text = String::from_utf8(checked.request.params.as_ref().unwrap().bytes().to_vec()).unwrap();
     checked.request.params = RawJson::parse(text.replacen('{', r#"{"requestState":"a","#, 1));
     let answer = json_of(world.exchanges.request(checked, again.caller()).await);
-    assert_eq!(refusal(&answer), "invalid_params", "whoever reads the other one is not to be fooled");
+    assert_eq!(refusal(&answer), "invalid_params", "a proxy that reads the header must not be misled");
     assert!(world.server.is_quiet());
 }
 
@@ -125,7 +125,7 @@ async fn a_server_that_waits_for_room_goes_on_with_the_attempt_that_takes_over()
     say(&call, "2").await;
     let third = saying(&call, "3");
     settle().await;
-    assert!(!third.is_finished(), "nobody reads");
+    assert!(!third.is_finished(), "its stream is not read");
     let newer = world.send(&first.again(&asked, &json!({})).id(20));
     let mut newer = flow_of(newer.await.unwrap());
     third.await.unwrap().unwrap();
@@ -140,7 +140,7 @@ async fn what_is_said_goes_to_the_attempt_of_the_moment_as_it_asked_for_it() {
     let first = Try::tool().level("error").token("first");
     let (asked, call, answered) = world.asking(&first, "elicitation/create").await;
     let progress = |count: u64| json!({ "progressToken": "first", "progress": count });
-    // Nobody is there.
+    // No client is there.
     say(&call, "lost").await;
     call.say(&tenure_protocol::Method::Progress, &progress(1)).await;
     let second = first.again(&asked, &json!({ "q1": accepted("Ann") })).level("info").token(2);

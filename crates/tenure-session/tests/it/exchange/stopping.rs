@@ -133,7 +133,7 @@ async fn an_attempt_whose_elders_have_only_now_gone_is_waited_for_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_while_stopping_is_refused_since_nobody_could_come_back() {
+async fn a_question_while_stopping_is_refused_since_its_client_could_not_come_back() {
     let mut world = World::new();
     let (waiting, call) = world.begin(&Try::tool()).await;
     let stopping = stop(&world, 5);

@@ -61,7 +61,7 @@ async fn the_clients_error_reaches_the_asker_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_nobody_answers_times_out_and_is_withdrawn() {
+async fn an_unanswered_question_times_out_and_is_withdrawn() {
     let mut world = World::with(Limits { ask_timeout: Duration::from_secs(60), ..Limits::default() });
     let session = world.session().await;
     let waiting = send(&session, runtime::request(1, "tools/call", &json!({})));
@@ -115,7 +115,7 @@ async fn a_question_ends_with_its_session() {
 }
 
 #[tokio::test]
-async fn an_update_reaches_every_subscriber_and_nobody_else() {
+async fn an_update_reaches_all_subscribers_and_no_other_session() {
     let mut world = World::new();
     let (one, two, three) = (world.session().await, world.session().await, world.session().await);
     for session in [&one, &two, &three] {
@@ -127,14 +127,14 @@ async fn an_update_reaches_every_subscriber_and_nobody_else() {
     world.script.call().await.answer(&json!({}));
     json_of(waiting.await.unwrap());
     world.sessions.fanout().resource_updated("a://b");
-    world.sessions.fanout().resource_updated("a://nobody");
+    world.sessions.fanout().resource_updated("a://unwatched");
     for session in [&one, &two] {
         let mut reader = session.listen(None).await.unwrap();
         let (_, message) = event(&mut reader).await.unwrap();
         assert_eq!(message["params"], json!({ "uri": "a://b" }));
     }
     assert_eq!(three.info().events, 0);
-    // A failed subscription is none.
+    // A failed subscription does not count.
     let waiting = send(&three, runtime::request(3, "resources/subscribe", &json!({ "uri": "a://c" })));
     world.script.call().await.fail(-32002, "no such resource");
     json_of(waiting.await.unwrap());

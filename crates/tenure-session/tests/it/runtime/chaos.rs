@@ -638,7 +638,7 @@ impl Chaos {
         for (n, flow) in self.flows.iter_mut().enumerate() {
             let seed = self.seed;
             let logged = logged(inner.as_ref(), key, flow.stream).await;
-            // What stands in front of the first that is kept was trimmed, and its loss is told.
+            // Events in front of the first kept one were trimmed, and their loss is told.
             let first = flow.said.iter().position(|said| logged.contains(said)).unwrap_or(0);
             let unlogged =
                 flow.said.iter().enumerate().skip(first).filter(|(_, said)| !logged.contains(said));
@@ -676,7 +676,7 @@ impl Chaos {
         if is_back {
             self.world.clock.set_back(hours);
         } else {
-            // What is kept looks old.
+            // The kept events look old.
             self.is_trimmed = true;
             self.world.clock.set_ahead(hours);
         }

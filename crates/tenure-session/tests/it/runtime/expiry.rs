@@ -31,7 +31,7 @@ async fn an_idle_session_expires_and_says_so() {
     let error = world.sessions.find(session.id(), &Principal::ANONYMOUS).await.unwrap_err();
     assert_eq!(error.reason(), Reason::SessionExpired);
     assert_eq!(world.sessions.tallies().sessions, 0);
-    // Long after, nobody remembers why, but it is as dead.
+    // Long after, the reason is forgotten, but the session is as dead.
     tokio::time::sleep(120 * MINUTE).await;
     let error = world.sessions.find(session.id(), &Principal::ANONYMOUS).await.unwrap_err();
     assert_eq!(error.reason(), Reason::SessionNotFound);

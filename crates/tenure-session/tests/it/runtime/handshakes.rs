@@ -34,7 +34,7 @@ async fn reason(world: &World, session: &Session) -> Option<Reason> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_nobody_goes_on_with_gives_its_place_back() {
+async fn an_unfinished_handshake_gives_its_place_back() {
     let world = World::with(limits());
     let budget = Budget::new(BudgetLimits::default());
     let share = budget.share(Peer::UNKNOWN);
@@ -172,7 +172,7 @@ async fn a_stored_handshake_is_swept_away() {
 #[tokio::test(start_paused = true)]
 async fn a_handshake_that_sleeps_has_no_more_time_and_one_that_is_woken_has() {
     let world = World::with(Limits { dormant_after: Some(20 * SECOND), ..limits() });
-    // Nobody holds them, so that they can sleep.
+    // No handle holds them, so that they can sleep.
     let (silent, back) = (*begun(&world).await.id(), *begun(&world).await.id());
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!((world.sessions.tallies().sessions, world.sessions.tallies().awake), (2, 0));

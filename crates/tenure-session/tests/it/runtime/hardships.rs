@@ -98,7 +98,7 @@ async fn an_answer_that_cannot_be_logged_still_arrives() {
     store.set_broken(true);
     let request = runtime::request(1, "tools/call", &json!({}));
     let mut reader = reader_of(session.request(request, Caller::anonymous("test")).await.unwrap());
-    assert_eq!(all(&mut reader).await, ["hello", "result 1"], "nobody could come back to it");
+    assert_eq!(all(&mut reader).await, ["hello", "result 1"], "its client could not come back to it");
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn everybody_who_waits_for_room_gets_it() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
-    tokio::time::timeout(Duration::from_secs(60), emitters.join_all()).await.expect("nobody waits forever");
+    tokio::time::timeout(Duration::from_secs(60), emitters.join_all()).await.expect("no task waits for ever");
     release.abort();
 }
 
@@ -293,7 +293,7 @@ async fn a_session_with_a_slow_handshake_expires_like_any_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_over_a_notification_harms_nobody() {
+async fn a_panic_over_a_notification_harms_no_session() {
     let sessions =
         runtime::start(Arc::new(Memory::new()), Arc::new(Quick), Limits { max_streams: 1, ..patient() });
     let session = runtime::session(&sessions, "2025-03-26").await;

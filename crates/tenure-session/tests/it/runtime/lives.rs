@@ -147,7 +147,7 @@ async fn a_backend_that_hangs_in_initialize_delays_no_other_session() {
             world.session().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), others).await.expect("nobody waits for the slow one");
+    tokio::time::timeout(Duration::from_secs(5), others).await.expect("others do not wait for it");
     assert!(!slow.is_finished());
     slow.abort();
 }

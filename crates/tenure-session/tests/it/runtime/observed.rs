@@ -199,7 +199,7 @@ async fn requests_that_a_kill_left_open_are_told_as_interrupted_or_run_again() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_waits_for_any_more_is_told_as_withdrawn() {
+async fn a_question_whose_server_no_longer_waits_is_told_as_withdrawn() {
     let mut world = World::new();
     let heard = Heard::of(&world);
     let session = world.session().await;

@@ -71,7 +71,7 @@ async fn a_request_in_flight_tells_what_it_waits_for() {
 }
 
 #[tokio::test]
-async fn a_session_is_revoked_in_a_store_that_nobody_has_open() {
+async fn a_session_is_revoked_in_a_store_without_a_server() {
     let (world, session) = left_behind().await;
     let (store, key) = (world.store.inner(), session.id().key());
     assert!(session::revoke(store.as_ref(), key, Time(5), HOUR).await.unwrap());
@@ -81,8 +81,8 @@ async fn a_session_is_revoked_in_a_store_that_nobody_has_open() {
     assert_eq!(store.owner(key).await.unwrap(), None);
     assert_eq!(world.find(&session).await.unwrap_err().reason(), Reason::SessionRevoked);
     assert!(!session::revoke(store.as_ref(), key, Time(6), HOUR).await.unwrap(), "only once");
-    let nobody = SessionKey::from_bytes([1; 16]);
-    assert!(!session::revoke(store.as_ref(), nobody, Time(6), HOUR).await.unwrap());
+    let unknown = SessionKey::from_bytes([1; 16]);
+    assert!(!session::revoke(store.as_ref(), unknown, Time(6), HOUR).await.unwrap());
 }
 
 #[tokio::test]

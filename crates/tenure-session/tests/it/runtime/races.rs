@@ -311,7 +311,7 @@ async fn an_event_behind_a_note_that_failed_brings_the_note_along() {
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_could_come_back_to_is_not_closed() {
+async fn a_connection_that_cannot_be_resumed_is_not_closed() {
     let mut world = World::new();
     let session = world.session().await;
     world.store.set_broken(true);

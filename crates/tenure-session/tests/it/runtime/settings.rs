@@ -1,4 +1,4 @@
-//! What is set for one session alone: metadata, and how long it lives when nobody uses it.
+//! Settings of one session alone: metadata, and how long it lives while it is not used.
 
 use std::time::Duration;
 
@@ -246,7 +246,7 @@ async fn no_time_brings_back_a_session_that_has_expired() {
     let world = World::with(limits(Some(HOUR)));
     let session = world.session().await;
     let key = session.id().key();
-    // As after a kill, and nobody has come by since.
+    // As after a kill, and no client has come by since.
     world.store.set_broken(true);
     let store = world.store.inner();
     let late = tenure_session::port::clock::Clock::now(&*world.clock).after(3 * HOUR);

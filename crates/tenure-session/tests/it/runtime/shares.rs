@@ -40,7 +40,7 @@ async fn announce(outlet: &Outlet) -> Result<(), Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_woken_is_charged_to_whoever_wakes_it() {
+async fn a_session_that_is_woken_is_charged_to_the_peer_that_wakes_it() {
     let limits = Limits { dormant_after: Some(MINUTE), ..Limits::default() };
     let mut world = World::with(limits.clone());
     let mut ids = Vec::new();

@@ -9,7 +9,7 @@ use tenure_session::record::EndCause;
 use crate::runtime::support::{World, all, next, say};
 
 #[tokio::test]
-async fn a_reader_that_never_reads_holds_nobody_up() {
+async fn a_reader_that_never_reads_holds_up_no_other() {
     let mut world = World::new();
     let session = world.session().await;
     let (stuck, mut reader) = world.streaming_call(&session, 1).await;
@@ -22,7 +22,7 @@ async fn a_reader_that_never_reads_holds_nobody_up() {
         second.answer(&json!({}));
         assert_eq!(all(&mut other).await, ["prime", "hello", "quick", "result 2"]);
     };
-    tokio::time::timeout(Duration::from_secs(20), work).await.expect("nobody waits for the stuck reader");
+    tokio::time::timeout(Duration::from_secs(20), work).await.expect("others do not wait for the reader");
     // It reads at last: everything is there, from the log.
     next(&mut reader).await;
     for n in 0..5000 {

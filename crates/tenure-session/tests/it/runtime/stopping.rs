@@ -272,7 +272,7 @@ async fn a_call_that_comes_during_a_stop_and_may_not_be_repeated_is_begun_by_the
     // One that began now could be cut off, though it is shorter than the grace.
     let mut held = reader_of(session.request(tool(2, "pay"), Caller::anonymous("test")).await.unwrap());
     let Some(Item::Prime(id)) = held.next().await else { panic!("an id to come back with") };
-    // What may be repeated is served, also where the server was not asked because of this session.
+    // Repeatable requests are served, also if the server was asked because of another session.
     for session in [&session, &other] {
         let quick = send(session, tool(3, "look"));
         world.script.call().await.answer(&json!({}));

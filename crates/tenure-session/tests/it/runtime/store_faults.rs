@@ -20,7 +20,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 async fn a_session_that_cannot_be_stored_is_not_created() {
     let world = World::new();
     for nth in 0..2 {
-        // What the last try left behind is cleared away by itself, and counts as a call.
+        // The remains of the last try are removed in the background, which counts as a call.
         for _ in 0..50 {
             tokio::task::yield_now().await;
         }

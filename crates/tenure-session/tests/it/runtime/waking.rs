@@ -290,7 +290,7 @@ async fn a_dormant_session_expires_by_its_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asks_for_is_swept_away() {
+async fn sessions_that_no_client_asks_for_are_swept_away() {
     let limits = Limits { idle_ttl: Some(30 * MINUTE), tombstone_ttl: 20 * MINUTE, ..Limits::default() };
     let world = World::with(limits.clone());
     let key = RecordKey::session(world.session().await.id().key());
@@ -458,7 +458,7 @@ async fn news_that_a_session_slept_through_is_told_when_it_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_cannot_be_written_is_written_later_and_nobody_is_woken_meanwhile() {
+async fn an_end_that_cannot_be_written_is_written_later_and_wakes_no_session_meanwhile() {
     let world = World::new();
     let session = world.session().await;
     let id = *session.id();

@@ -102,7 +102,7 @@ async fn what_a_peer_makes_forks_and_lets_grow_comes_out_of_its_share() {
     first.replace(edition, Bytes::from_static(b"3")).await.unwrap();
     place.assert_counted().await;
     assert!(place.used_by(peer(1)) < 500);
-    // The maker pays, whoever uses it, and so does the maker for what a handler forks.
+    // The maker is charged, also when others use it and for states that a handler forks.
     fork.fork(None).await.unwrap();
     assert!(place.used_by(peer(2)) > 4000);
     refused(first.fork_for(peer(2), None).await.and(fork.fork(None).await));

@@ -131,7 +131,7 @@ async fn the_end_of_a_state_during_a_call_is_said_in_the_words_of_this_era() {
 }
 
 #[tokio::test]
-async fn what_was_read_with_a_cookie_is_kept_by_nobody() {
+async fn a_resource_that_was_read_with_a_cookie_is_not_cached() {
     let mut world = World::new(Policy::default());
     let state = world.state().await;
     let meta = json!({ "dev.tenure/session": { "sessionId": state.id().cookie() } });

@@ -9,7 +9,7 @@ use crate::state::support::{
 };
 
 on_every_engine!(
-    a_state_that_nobody_uses_expires,
+    an_unused_state_expires,
     every_use_puts_off_the_expiry,
     a_use_is_written_down_at_most_once_in_a_sixteenth_of_the_idle_time,
     a_state_grows_only_so_old,
@@ -21,7 +21,7 @@ pub(crate) fn limits(idle: Option<Duration>, lifetime: Option<Duration>) -> Stat
     StateLimits { idle_ttl: idle, max_lifetime: lifetime, ..StateLimits::default() }
 }
 
-async fn a_state_that_nobody_uses_expires(engine: Engine) {
+async fn an_unused_state_expires(engine: Engine) {
     let world = World::with(engine, limits(Some(16 * MINUTE), None));
     let state = world.make(&ann(), "1").await;
     assert_eq!(state.expiry(), Some(world.now().after(16 * MINUTE)));

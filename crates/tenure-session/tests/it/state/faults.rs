@@ -17,7 +17,7 @@ on_every_engine!(
     a_change_that_only_uses_came_after_is_done_once,
     a_late_answer_does_not_bring_back_what_was,
     an_end_whose_answer_is_lost_is_the_end,
-    whoever_cannot_learn_what_became_of_a_write_is_told_so,
+    a_caller_is_told_if_the_outcome_of_its_write_is_unknown,
     a_failed_touch_does_not_fail_the_find,
     what_fails_changes_nothing,
     what_is_due_is_removed_when_the_store_works_again,
@@ -103,7 +103,7 @@ async fn a_change_whose_answer_is_lost_is_not_repeated_over_anothers(engine: Eng
             while put == Last::Done && number(&others.find(&ann(), id).await.unwrap()) == 0 {}
             increment(&others.find(&ann(), id).await.unwrap()).await.unwrap();
         });
-        // It may be told that nobody knows. Then it was done once or not at all, but never twice.
+        // The outcome may be unknown. Then the change was done once or not at all, but never twice.
         let (outcome, now) = (outcome.await, number(&world.states.find(&ann(), id).await.unwrap()));
         let done = 1 + u64::from(put == Last::Done);
         match outcome {
@@ -166,7 +166,7 @@ async fn an_end_whose_answer_is_lost_is_the_end(engine: Engine) {
     assert_eq!(lost(world.states.find(&ann(), id).await), Lost::Deleted);
 }
 
-async fn whoever_cannot_learn_what_became_of_a_write_is_told_so(engine: Engine) {
+async fn a_caller_is_told_if_the_outcome_of_its_write_is_unknown(engine: Engine) {
     let world = World::new(engine);
     let state = world.make(&ann(), "0").await;
     world.store.lose_answer_of_next_put(Last::Done);

@@ -74,7 +74,7 @@ fn world(policy: Policy, kinds: Vec<KindOfState>, null: bool) -> World {
     World { sessions: Sessions::start(parts), states, clock, script }
 }
 
-/// A data session of nobody in particular.
+/// An anonymous data session.
 async fn state(world: &World) -> State {
     let new = NewState::of(StateKind::new("session").unwrap());
     world.states.create(&Principal::ANONYMOUS, new).await.unwrap()
@@ -197,7 +197,7 @@ async fn a_state_that_somebody_keeps_does_not_change_under_him_with_the_next_cal
 }
 
 #[tokio::test]
-async fn a_state_that_nobody_keeps_is_as_new_with_the_next_call() {
+async fn a_state_without_holders_is_read_again_with_the_next_call() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
     let state = state(&world).await;
@@ -220,7 +220,7 @@ async fn a_state_that_nobody_keeps_is_as_new_with_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_cookie_is_known_again_whatever_stands_around_it_and_by_nobody_else() {
+async fn a_cookie_is_recognized_whatever_stands_around_it_and_not_confused_with_another() {
     let mut world = world(Policy::default(), Vec::new(), false);
     let session = runtime::session(&world.sessions, "2025-11-25").await;
     let ids = [state(&world).await.id(), state(&world).await.id()];

@@ -48,7 +48,7 @@ async fn a_change_names_the_edition_it_saw(engine: Engine) {
     assert!(matches!(late, Err(Fault::Conflict(Edition(2)))), "{late:?}");
     let error = late.unwrap_err().to_error();
     assert_eq!(error.reason(), Reason::Conflict);
-    assert_eq!(number(&second), 2, "whoever lost reads what won");
+    assert_eq!(number(&second), 2, "the loser reads the winner's data");
     assert_eq!(second.replace(Edition(2), Bytes::from_static(b"3")).await.unwrap(), Edition(3));
     assert!(matches!(first.update(Edition(7), &9).await, Err(Fault::Conflict(Edition(3)))));
     assert_eq!(increment(&first).await.unwrap(), 4);
@@ -176,7 +176,7 @@ async fn a_change_never_sees_what_an_ended_state_does_not_hold_any_more() {
     state.delete().await.unwrap();
     for held in [older, knowing] {
         let spent = held.change(|purse: &mut Value| {
-            // A refusal would tell the client of an empty purse, and not that there is none.
+            // A refusal would tell the client of an empty purse, though the state is gone.
             if purse["money"].is_null() { Err("no money") } else { Ok(()) }
         });
         assert_eq!(lost(spent.await), Lost::Deleted);

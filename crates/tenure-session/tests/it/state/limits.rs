@@ -81,7 +81,7 @@ async fn a_state_is_only_so_large(engine: Engine) {
     });
     too_large(grown.await.map(drop), 11, 10);
     state.replace(Edition(1), Bytes::from_static(b"0987654321")).await.unwrap();
-    // What its client says of it counts together.
+    // The label and the data that its client gives it count together.
     let about =
         |label: &str| About { label: Some(label.into()), data: serde_json::from_str("{\"a\":1}").ok() };
     let owner = ann();

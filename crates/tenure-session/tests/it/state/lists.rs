@@ -69,8 +69,8 @@ async fn pages_show_each_state_of_the_caller_exactly_once(engine: Engine) {
     for listed in pages(&world, &ann(), 100, async |_| {}).await {
         world.states.find(&ann(), listed.id.unwrap()).await.expect("a list's ids can be used");
     }
-    let nobody = world.states.list(&Principal::named("dora"), None, 10).await.unwrap();
-    assert!(nobody.states.is_empty() && nobody.next.is_none());
+    let of_dora = world.states.list(&Principal::named("dora"), None, 10).await.unwrap();
+    assert!(of_dora.states.is_empty() && of_dora.next.is_none());
 }
 
 async fn ends_between_pages_do_not_break_a_list(engine: Engine) {
@@ -142,7 +142,7 @@ async fn a_list_tells_what_is_known_of_a_state(engine: Engine) {
     assert_eq!(listed.label(), state.label());
     assert_eq!(listed.about.label.as_deref(), Some("mine"));
     assert_eq!(listed.about.data.as_ref().unwrap().get(), r#"{"a":1}"#);
-    // What has expired is not among the living, but operators see it.
+    // An expired state is not listed to clients, but operators see it.
     world.clock.turn(HOUR);
     assert!(world.states.list(&ann(), None, 10).await.unwrap().states.is_empty());
     let [listed] = &world.states.list_all(None, 10).await.unwrap().states[..] else { panic!("one") };

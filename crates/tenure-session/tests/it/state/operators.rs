@@ -31,7 +31,7 @@ fn limits() -> StateLimits {
     }
 }
 
-/// When a state that nobody uses is over for certain.
+/// After this time an unused state is over for certain.
 const OVER: Duration = Duration::from_secs(17 * 60);
 
 fn key(owner: &Principal, state: &State) -> SessionKey {
@@ -97,7 +97,7 @@ async fn what_is_cleared_goes_on_empty(engine: Engine) {
     world.states.clear(key).await.unwrap();
     let (found, data) = world.states.look_at(key).await.unwrap().unwrap();
     assert_eq!((data, found.edition, found.expiry), (Bytes::new(), Edition(2), before));
-    // Whoever held it meanwhile counts on from nothing.
+    // A handler that held it meanwhile counts on from zero.
     assert_eq!(increment(&state).await.unwrap(), 1);
     world.clock.turn(OVER);
     assert_eq!(lost(world.states.clear(key).await), Lost::Expired);

@@ -8,7 +8,7 @@ use crate::state::support::{Engine, HOUR, World, ann, bob, increment, lost, on_e
 on_every_engine!(
     a_stranger_learns_nothing_of_a_state,
     a_stranger_learns_nothing_of_an_expired_or_ended_state,
-    an_anonymous_state_answers_to_whoever_has_its_name_and_is_listed_to_nobody,
+    an_anonymous_state_answers_to_all_who_have_its_name_and_is_listed_to_no_client,
 );
 
 /// What a caller is told, in every form it is told in.
@@ -31,12 +31,12 @@ async fn nothing_is_told(world: &World, stranger: &Principal, id: StateId) {
 async fn a_stranger_learns_nothing_of_a_state(engine: Engine) {
     let world = World::new(engine);
     let hers = world.make(&ann(), "1").await;
-    let nobodys = world.make(&Principal::ANONYMOUS, "1").await;
+    let anonymous = world.make(&Principal::ANONYMOUS, "1").await;
     for stranger in [bob(), Principal::ANONYMOUS, Principal::named(""), Principal::named("ann ")] {
         nothing_is_told(&world, &stranger, hers.id()).await;
         assert!(world.states.list(&stranger, None, 10).await.unwrap().states.is_empty());
     }
-    nothing_is_told(&world, &ann(), nobodys.id()).await;
+    nothing_is_told(&world, &ann(), anonymous.id()).await;
     // Another's place in a list is no way into it.
     let place = world.states.list(&ann(), None, 10).await.unwrap().states[0].key;
     let mut before = *place.as_bytes();
@@ -61,15 +61,15 @@ async fn a_stranger_learns_nothing_of_an_expired_or_ended_state(engine: Engine) 
     assert!(world.states.recover(&ann(), expired.id()).await.unwrap().1);
 }
 
-async fn an_anonymous_state_answers_to_whoever_has_its_name_and_is_listed_to_nobody(engine: Engine) {
+async fn an_anonymous_state_answers_to_all_who_have_its_name_and_is_listed_to_no_client(engine: Engine) {
     let world = World::new(engine);
     let state = world.make(&Principal::ANONYMOUS, "1").await;
     increment(&world.states.find(&Principal::ANONYMOUS, state.id()).await.unwrap()).await.unwrap();
     assert!(world.states.list(&Principal::ANONYMOUS, None, 10).await.unwrap().states.is_empty());
     let [listed] = &world.states.list_all(None, 10).await.unwrap().states[..] else { panic!("one state") };
-    assert!(listed.id.is_none() && listed.owner.is_none(), "nobody can be told its name");
+    assert!(listed.id.is_none() && listed.owner.is_none(), "no list may tell its name");
     let space = tenure_session::port::store::Space::State;
     let records = tenure_session::port::store::Store::list(&*world.store, space, None, 10).await.unwrap();
     let kept = String::from_utf8_lossy(&records[0].1.value).into_owned();
-    assert!(!kept.contains(&state.id().cookie()), "whoever reads the store cannot use it: {kept}");
+    assert!(!kept.contains(&state.id().cookie()), "a reader of the store cannot use it: {kept}");
 }

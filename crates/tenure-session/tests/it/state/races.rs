@@ -93,7 +93,7 @@ async fn no_replacement_is_lost(engine: Engine, times: u64) {
             while done < times {
                 let mine = find(&states, &state).await;
                 let (seen, edition) = mine.get::<u64>().unwrap();
-                // What it saw is old by the time it writes, for somebody.
+                // For some task the edition that it read is old when it writes.
                 tokio::task::yield_now().await;
                 match mine.replace(edition, digits(seen + 1)).await {
                     Ok(now) => {
@@ -118,7 +118,7 @@ async fn no_replacement_is_lost(engine: Engine, times: u64) {
     let conflicts: u64 = counts.iter().map(|(_, conflicts)| conflicts).sum();
     let now = find(&world.states, &state).await.get::<u64>().unwrap();
     assert_eq!(now, (done, Edition(done + 1)));
-    assert!(conflicts > 0, "nobody got in another's way, so nothing was tried");
+    assert!(conflicts > 0, "no two changes met, so nothing was tried");
 }
 
 async fn no_change_is_lost(engine: Engine, times: u64) {
@@ -136,7 +136,7 @@ async fn no_change_is_lost(engine: Engine, times: u64) {
     });
     let mut seen: Vec<_> = seen.await.concat();
     seen.sort_unstable();
-    assert!(seen.iter().copied().eq(1..=TASKS * times), "every number was somebody's, once");
+    assert!(seen.iter().copied().eq(1..=TASKS * times), "every number was given out once");
     let now = find(&world.states, &state).await.get::<u64>().unwrap();
     assert_eq!(now, (TASKS * times, Edition(TASKS * times + 1)));
 }

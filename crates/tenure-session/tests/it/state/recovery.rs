@@ -28,7 +28,7 @@ fn limits() -> StateLimits {
     }
 }
 
-/// When a state that nobody uses is over for certain.
+/// After this time an unused state is over for certain.
 const OVER: Duration = Duration::from_secs(17 * 60);
 
 async fn what_expired_for_want_of_use_can_be_recovered_for_a_while(engine: Engine) {
@@ -45,7 +45,7 @@ async fn what_expired_for_want_of_use_can_be_recovered_for_a_while(engine: Engin
     assert_eq!(increment(&found).await.unwrap(), 3);
     assert_eq!(world.states.count(), 1);
     world.clock.turn(OVER + 24 * HOUR);
-    // Also if nobody has come to remove it yet.
+    // Also if its record is not removed yet.
     assert_eq!(lost(world.states.recover(&ann(), state.id()).await), Lost::NotFound);
     world.store.swept().await;
     assert_eq!(lost(world.states.find(&ann(), state.id()).await), Lost::NotFound);

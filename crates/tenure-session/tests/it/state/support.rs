@@ -83,7 +83,7 @@ impl World {
         Self { states, store, clock, engine }
     }
 
-    /// Another process on the same engine. Whoever still holds a state of the old one keeps a folder locked.
+    /// Another process on the same engine. A state of the old one that is still held keeps the folder locked.
     pub(crate) async fn reopened(self) -> Self {
         let Self { states, store, clock, engine } = self;
         states.stop().await;

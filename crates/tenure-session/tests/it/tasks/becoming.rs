@@ -24,8 +24,8 @@ on_every_engine!(
     a_task_is_its_owners_alone,
     a_client_that_does_not_know_tasks_waits,
     only_calls_of_tools_become_tasks,
-    whoever_hangs_up_before_it_heard_of_a_task_has_none,
-    what_a_task_says_reaches_nobody,
+    a_client_that_hangs_up_before_it_heard_of_a_task_has_no_task,
+    messages_of_a_task_are_dropped,
 );
 
 async fn a_task_is_in_the_store_before_its_client_hears_of_it(engine: Engine) {
@@ -52,7 +52,7 @@ async fn a_task_is_in_the_store_before_its_client_hears_of_it(engine: Engine) {
 async fn what_a_client_sees_of_a_task(engine: Engine) {
     let mut world = World::new(engine);
     let wish = TaskWish { ttl: Some(5 * MINUTE), poll: Some(2 * SECOND) };
-    // What clients of an older revision ask for is not looked at.
+    // The wishes of clients of an older revision are ignored.
     let call = request("tools/call", json!({ "name": "dig", "task": { "ttl": 7 } }));
     let answer = world.send(&ann(), call);
     let asked = world.server.expect("tools/call").await;
@@ -88,7 +88,7 @@ async fn the_outcome_is_the_handlers_own(engine: Engine) {
     let result =
         json!({ "content": [{ "type": "text", "text": "no" }], "isError": true, "_meta": { "x": 1 } });
     asked.answer(&result);
-    // What fails is the tool; the task has come to its end.
+    // The tool has failed; the task has completed.
     assert_eq!(world.until_status(&ann(), &failed, "completed").await["result"], result);
     let (broken, asked) = world.task(&ann()).await;
     asked.fail(tenure_protocol::RpcError::new(-32603, "broken"));
@@ -180,7 +180,7 @@ async fn only_calls_of_tools_become_tasks(engine: Engine) {
     }
 }
 
-async fn whoever_hangs_up_before_it_heard_of_a_task_has_none(engine: Engine) {
+async fn a_client_that_hangs_up_before_it_heard_of_a_task_has_no_task(engine: Engine) {
     let mut world = World::new(engine);
     world.store.hold_answers_of_puts();
     let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
@@ -193,14 +193,14 @@ async fn whoever_hangs_up_before_it_heard_of_a_task_has_none(engine: Engine) {
     answer.abort();
     assert!(answer.await.is_err());
     asked.dropped().await;
-    assert!(became.await.unwrap().is_err(), "nobody is there to come back for it");
+    assert!(became.await.unwrap().is_err(), "no client is there to come back for it");
     world.store.answer_puts();
     while world.records().await > 0 || world.tasks.count() > 0 || world.tasks.live() > 0 {
         tokio::task::yield_now().await;
     }
 }
 
-async fn what_a_task_says_reaches_nobody(engine: Engine) {
+async fn messages_of_a_task_are_dropped(engine: Engine) {
     let mut world = World::new(engine);
     let meta = json!({ "progressToken": 1, "io.modelcontextprotocol/logLevel": "debug" });
     // A client that would take a stream, and what was said before is on it.

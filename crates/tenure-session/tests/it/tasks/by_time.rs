@@ -65,7 +65,7 @@ async fn a_call_that_may_be_carried_out_twice_goes_on_after_a_kill(engine: Engin
     again.answer(&json!({ "content": [{ "type": "text", "text": "gold" }] }));
     let done = world.until_status(&ann(), &id, "completed").await;
     assert_eq!(done["result"]["content"][0]["text"], "gold");
-    // What came of it is kept like that of any task.
+    // Its outcome is kept like that of any task.
     let world = world.killed().await;
     assert_eq!(world.get(&ann(), &id).await["result"]["result"], done["result"]);
 }

@@ -16,7 +16,7 @@ use crate::tasks::support::{Engine, MINUTE, SECOND, World, ann, caller, on_every
 on_every_engine!(
     a_cancelled_task_stays_cancelled,
     a_cancellation_is_acknowledged_when_it_is_kept,
-    a_task_ends_once_whoever_ends_it,
+    a_task_ends_only_once,
     a_stop_ends_what_is_left_and_keeps_the_rest,
 );
 
@@ -65,7 +65,7 @@ async fn a_cancellation_is_acknowledged_when_it_is_kept(engine: Engine) {
     assert_eq!(world.get(&ann(), &id).await["result"]["status"], "cancelled");
 }
 
-async fn a_task_ends_once_whoever_ends_it(engine: Engine) {
+async fn a_task_ends_only_once(engine: Engine) {
     let mut world = World::new(engine);
     for _ in 0..50 {
         let (id, asked) = world.task(&ann()).await;
@@ -132,7 +132,7 @@ async fn a_task_that_takes_longer_than_it_may_fails() {
 async fn an_outcome_is_kept_for_its_time_and_then_forgotten() {
     let mut world =
         World::with(Engine::memory(), TaskLimits { max_ttl: 8 * SECOND, ..TaskLimits::default() });
-    // Nobody gets longer than configured.
+    // No task gets longer than configured.
     let (id, asked) = world.task_with(&ann(), wish(5 * MINUTE)).await;
     assert_eq!(world.get(&ann(), &id).await["result"]["ttlMs"], 8000);
     // From the end on, so that a slow one can be asked for too.
@@ -146,7 +146,7 @@ async fn an_outcome_is_kept_for_its_time_and_then_forgotten() {
     assert_eq!(world.get(&ann(), &id).await["error"]["data"]["reason"], "task_not_found", "swept or not");
     world.store.swept().await;
     assert_eq!((world.records().await, world.tasks.count()), (0, 0));
-    // One that an earlier process left, and nobody asks for.
+    // One that an earlier process left, and that no client asks for.
     drop(world.task(&ann()).await);
     let mut world = world.killed().await;
     world.store.swept().await;
@@ -167,7 +167,7 @@ async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 async fn a_stop_waits_for_a_task_that_its_client_has_just_heard_of() {
     let mut world = World::new(Engine::memory());
     let checked = modern::check(request("tools/call", json!({ "name": "dig" })), None, Eras::Both).unwrap();
-    // Polled by hand, so that nobody else does anything between the answer and the stop.
+    // Polled by hand, so that no other task runs between the answer and the stop.
     let mut calling = Box::pin(world.exchanges.request(checked, caller(&ann())));
     assert!(once(&mut calling).await.is_pending());
     let asked = world.server.expect("tools/call").await;

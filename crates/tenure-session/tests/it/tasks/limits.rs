@@ -10,7 +10,7 @@ on_every_engine!(
     there_are_only_so_many,
     tasks_of_an_earlier_process_count,
     an_outcome_is_only_so_large,
-    without_tasks_nobody_is_told_of_them,
+    without_tasks_no_client_is_told_of_them,
     where_there_are_tasks_the_server_says_so,
 );
 
@@ -63,7 +63,7 @@ async fn an_outcome_is_only_so_large(engine: Engine) {
     assert_eq!(task["error"]["data"]["reason"], "event_too_large");
 }
 
-async fn without_tasks_nobody_is_told_of_them(engine: Engine) {
+async fn without_tasks_no_client_is_told_of_them(engine: Engine) {
     let mut world = World::with(engine, TaskLimits { max: 0, ..TaskLimits::default() });
     let answer = world.send(&ann(), request("tools/call", json!({ "name": "dig" })));
     let asked = world.server.expect("tools/call").await;

@@ -16,7 +16,7 @@ on_every_engine!(
     a_call_may_ask_first_and_become_a_task_then,
     a_call_that_asked_first_is_a_task_like_any_other,
     a_question_that_no_attempt_was_given_goes_to_the_task,
-    whoever_asks_for_what_the_client_cannot_is_told,
+    a_question_that_the_client_cannot_answer_is_refused,
 );
 
 type Answered = JoinHandle<Result<RawJson, RpcError>>;
@@ -75,7 +75,7 @@ async fn answers_may_come_one_by_one(engine: Engine) {
     assert_eq!(answer_of(second).await, accept("2"));
     let task = world.get(&ann(), &id).await["result"].take();
     assert_eq!((keys(&task), &task["status"]), (vec!["first"], &json!("input_required")));
-    // What was answered is not answered anew.
+    // An answered question is not answered again.
     world.update(&ann(), &id, json!({ "second": accept("3") })).await;
     world.update(&ann(), &id, json!({ "first": accept("1") })).await;
     assert_eq!(answer_of(first).await, accept("1"));
@@ -107,7 +107,7 @@ async fn what_is_no_answer_leaves_the_question_open(engine: Engine) {
         assert_eq!(world.update(&ann(), &id, responses).await["result"]["resultType"], "complete");
         assert_eq!(world.get(&ann(), &id).await["result"]["status"], "input_required");
     }
-    // Somebody who gave up waits for no answer.
+    // A server that gave up waits for no answer.
     answered.abort();
     world.until_status(&ann(), &id, "working").await;
 }
@@ -196,7 +196,7 @@ async fn a_question_that_no_attempt_was_given_goes_to_the_task(engine: Engine) {
     }
 }
 
-async fn whoever_asks_for_what_the_client_cannot_is_told(engine: Engine) {
+async fn a_question_that_the_client_cannot_answer_is_refused(engine: Engine) {
     let mut world = World::new(engine);
     let (id, asked) = world.task(&ann()).await;
     let error = asked.context.ask(&Method::RootsList, None).await.unwrap_err();
@@ -220,7 +220,7 @@ async fn a_task_of_an_attempt_that_came_at_the_last_moment_ends_too() {
             async move { context.ask(&Method::ElicitationCreate, Some(&RawJson::EMPTY_OBJECT)).await },
         );
     let state = first.await.unwrap()["result"]["requestState"].take();
-    // Nobody came, and the server has a moment for its last words. The clock of states stands still, as if it had been
+    // No client came, and the server has a moment for its last words. The clock of states stands still, as if it had been
     // turned back: the state is still good.
     assert_eq!(question.await.unwrap().unwrap().bytes(), r#"{"action":"cancel"}"#);
     let second = world.send(&ann(), call(json!({ "requestState": state })));

@@ -8,7 +8,7 @@ use crate::tasks::support::{Engine, MINUTE, World, ann, bob, on_every_engine};
 on_every_engine!(
     what_was_under_way_was_interrupted,
     what_had_ended_is_there_as_it_was,
-    whoever_may_not_see_a_task_does_not_wake_it,
+    a_client_that_may_not_see_a_task_does_not_wake_it,
     tasks_of_a_revoked_owner_are_not_started_again,
 );
 
@@ -66,7 +66,7 @@ async fn what_had_ended_is_there_as_it_was(engine: Engine) {
     }
 }
 
-async fn whoever_may_not_see_a_task_does_not_wake_it(engine: Engine) {
+async fn a_client_that_may_not_see_a_task_does_not_wake_it(engine: Engine) {
     let mut world = World::new(engine);
     let (id, _asked) = world.task(&ann()).await;
     let world = world.killed().await;

@@ -105,7 +105,7 @@ impl World {
     /// Another process on the same engine, after this one was killed: nothing of it is told that it ends.
     pub(crate) async fn killed(self) -> Self {
         let Self { exchanges, tasks, server, store, clock, limits, engine } = self;
-        // What a kill would never let through.
+        // After a kill no write goes through.
         store.set_broken(true);
         exchanges.shut_down(Duration::ZERO).await;
         tasks.stop().await;
@@ -245,7 +245,7 @@ pub(crate) fn bob() -> Principal {
     Principal::named("bob")
 }
 
-/// Nobody here looks for weaknesses of the seal.
+/// No encryption: these tests do not attack the seal.
 struct Plain;
 
 impl Seal for Plain {

@@ -328,7 +328,7 @@ async fn a_log_that_is_saved_while_it_changes_has_no_hole_and_no_stream_reopened
                 continue;
             }
             assert!(stream.events.iter().all(|event| event.position > stream.trimmed.max(saved.trimmed)));
-            // Between two rounds of news there are three entries of requests; within a round there are none.
+            // Between two rounds of news there are three entries of requests; within a round there is no entry.
             let holes = |pair: &&[Event]| !matches!(pair[1].position.0 - pair[0].position.0, 1 | 4);
             assert_eq!(stream.events.windows(2).find(holes), None, "after {saves} saves");
         }

@@ -37,14 +37,14 @@ fn the_client_is_the_last_hop_that_is_no_listed_proxy() {
         (&["X-Forwarded-For: ::ffff:203.0.113.7"], "203.0.113.7:0"),
         (&["X-Forwarded-For: 203.0.113.7,10.1.2.3 , 10.0.0.9"], "203.0.113.7:0"),
         (&["X-Forwarded-For: 203.0.113.7, 2001:db8:ffff::1"], "203.0.113.7:0"),
-        // What the client wrote itself stands to the left.
+        // The part that the client wrote itself stands to the left.
         (&["X-Forwarded-For: 127.0.0.1, 198.51.100.1, 203.0.113.7"], "203.0.113.7:0"),
         (&["X-Forwarded-For: 10.9.9.9, 203.0.113.7"], "203.0.113.7:0"),
         (&["X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.7"], "203.0.113.7:0"),
         (&["X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 10.0.0.9"], "203.0.113.7:0"),
         // Only proxies: the first of them.
         (&["X-Forwarded-For: 10.0.0.3, 10.0.0.2"], "10.0.0.3:0"),
-        // What cannot be read ends the way.
+        // A hop that cannot be read ends the way.
         (&["X-Forwarded-For: 203.0.113.7 garbage"], "proxy"),
         (&["X-Forwarded-For: 203.0.113.7, garbage"], "proxy"),
         (&["X-Forwarded-For: 203.0.113.7,"], "proxy"),

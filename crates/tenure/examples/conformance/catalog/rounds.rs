@@ -86,11 +86,11 @@ pub(crate) enum Step {
     Done(Value),
     /// The client declared too little for the questions.
     Lacking(Vec<Capability>),
-    /// The state is none of ours.
+    /// The state is not ours.
     BadState,
 }
 
-/// The rounds of a tool or a prompt, for a client that can do so much. `None`: it asks nothing, or is none of ours.
+/// The rounds of a tool or a prompt, for a client that can do so much. `None`: it asks nothing, or is not ours.
 pub(crate) fn rounds(name: &str, client: &Capabilities) -> Option<Vec<Round>> {
     let (stateless, state) = (None, |state| Some(state));
     let round = |questions, state| Round { questions, state };
@@ -169,7 +169,7 @@ pub(crate) fn answered(tool: &str, answer: &Value) -> String {
 pub(crate) fn step(name: &str, client: &Capabilities, answers: &Value, state: Option<&str>) -> Option<Step> {
     let mut rounds = rounds(name, client)?.into_iter().peekable();
     let mut at_hand = rounds.next()?;
-    // A state says which round was asked; without one, it was none.
+    // A state says which round was asked; without a state, no round was.
     while at_hand.state.is_some() && at_hand.state != state {
         if state.is_none() {
             return Some(asked(at_hand, client));

@@ -13,7 +13,7 @@ use crate::catalog::{self, Question, Step};
 /// Under which name a gateway shows the question to a client of the modern era, in its `_meta`.
 const INPUT_KEY: &str = "dev.tenure/inputKey";
 
-/// The answer of a fixture that asks. `None`: it does not ask, or is none of ours.
+/// The answer of a fixture that asks. `None`: it does not ask, or is not ours.
 pub(super) async fn answer(context: &CallContext, call: &Named) -> Option<Result<Value, RpcError>> {
     let client = capabilities(context);
     if !is_modern(context) {
@@ -35,7 +35,7 @@ pub(super) async fn answer(context: &CallContext, call: &Named) -> Option<Result
         Step::Ask(round) => Ok(round.to_result()),
         Step::Done(result) => Ok(result),
         Step::Lacking(lacking) => Err(capability::missing(&lacking).to_rpc()),
-        Step::BadState => Err(RpcError::of(Reason::InvalidParams, "The state is none of this tool's")),
+        Step::BadState => Err(RpcError::of(Reason::InvalidParams, "The state is not of this tool")),
     })
 }
 
@@ -52,7 +52,7 @@ async fn ask(context: &CallContext, question: &Question) -> Result<(&'static str
     let answer = parse(&context.ask(&method, Some(&RawJson::of(&params))).await?)?;
     match question.kind.is_answered_by(&answer) {
         true => Ok((question.key, answer)),
-        false => Err(RpcError::of(Reason::InvalidParams, "The client's answer is none")),
+        false => Err(RpcError::of(Reason::InvalidParams, "The client's answer does not fit the question")),
     }
 }
 

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const WISH: TaskWish =
     TaskWish { ttl: Some(Duration::from_secs(300)), poll: Some(Duration::from_millis(200)) };
 
-/// The answer of a fixture that becomes a task. `None`: it is none of ours.
+/// The answer of a fixture that becomes a task. `None`: it is not ours.
 pub(super) async fn answer(context: &CallContext, call: &Named) -> Option<Result<Value, RpcError>> {
     Some(match call.name.as_str() {
         "greet" => Ok(text(&format!("Hello, {}!", argument(call, "name")))),

@@ -16,7 +16,7 @@ pub(super) enum Change {
     Watched,
 }
 
-/// Carries changes to all who listen. Who is more than 16 behind misses some: nobody here is.
+/// Carries changes to all listeners. A listener that is more than 16 behind misses some; none here is that slow.
 #[derive(Clone)]
 pub(crate) struct Newsroom(broadcast::Sender<Change>);
 
@@ -52,14 +52,14 @@ impl Newsroom {
     }
 }
 
-/// Tells everybody: through the newsroom, or else through whoever serves us.
+/// Tells all clients: through the newsroom, or else through the peer that serves us.
 pub(super) async fn publish(
     context: &Context,
     newsroom: Option<&Newsroom>,
     change: Change,
 ) -> Result<(), ErrorData> {
     if let Some(newsroom) = newsroom {
-        // Nobody listens: nothing happens.
+        // It fails if there is no listener, and then nothing has to be done.
         drop(newsroom.0.send(change));
     }
     if newsroom.is_some() && super::is_modern(context) {

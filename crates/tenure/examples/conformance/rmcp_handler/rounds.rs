@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// The answer of a fixture that asks. `None`: it does not ask, or is none of ours.
+/// The answer of a fixture that asks. `None`: it does not ask, or is not ours.
 pub(super) async fn answer(context: &Context, name: &str, retry: Retry) -> Option<Result<Answer, ErrorData>> {
     let client = capabilities(context);
     if !is_modern(context) {
@@ -70,7 +70,7 @@ pub(super) async fn answer(context: &Context, name: &str, retry: Retry) -> Optio
         Step::Done(result) => Ok(Answer::Is(result)),
         Step::Lacking(lacking) => typed(capability::declaration(&lacking).into())
             .and_then(|needed| Err(ErrorData::missing_required_client_capability(needed))),
-        Step::BadState => Err(ErrorData::invalid_params("The state is none of this tool's", None)),
+        Step::BadState => Err(ErrorData::invalid_params("The state is not of this tool", None)),
     })
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn ask(context: &Context, question: &Question) -> Result<(&'sta
     };
     match question.kind.is_answered_by(&answer) {
         true => Ok((question.key, answer)),
-        false => Err(ErrorData::invalid_params("The client's answer is none", None)),
+        false => Err(ErrorData::invalid_params("The client's answer does not fit the question", None)),
     }
 }
 

@@ -32,7 +32,7 @@ pub(in crate::cli) struct JarListArgs {
     /// Print JSON, one object a line.
     #[arg(long)]
     json: bool,
-    /// Show whole ids and addresses, and in JSON whole cookies. Whoever sees them can use your sessions.
+    /// Show whole ids and addresses, and in JSON whole cookies. A person who sees them can use your sessions.
     #[arg(long)]
     show_secrets: bool,
     #[command(flatten)]

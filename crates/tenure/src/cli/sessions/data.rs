@@ -25,7 +25,7 @@ pub(in crate::cli) enum DataSessionsCommand {
     #[command(after_help = "\
 States:
   active     a client can use it
-  expired    nobody used it for long; while it is kept, its client or you can bring it back
+  expired    it was not used for long; while it is kept, its client or you can bring it back
   ended      over for good, and how: deleted by its client, expired, or revoked
 
 When one was last used and when it expires is written down only now and then: it may live a little longer.
@@ -44,7 +44,7 @@ Examples:
     Show(ShowArgs),
     /// Make a data session, and print the id with which a client uses it.
     #[command(after_help = "\
-Whoever has the id of an anonymous data session can use it, so treat it like a password. It is printed \
+Everyone who has the id of an anonymous data session can use it, so treat it like a password. It is printed \
 once: the store keeps only a hash of it. The id of one that belongs to a principal is of use to that \
 principal alone, and `select` prints it again.
 
@@ -56,7 +56,7 @@ Examples:
     Create(CreateArgs),
     /// Put off the expiry of data sessions, and bring back those that have expired.
     #[command(after_help = "\
-One that has expired for want of use is kept for `data_sessions.retention`; until then it can be resumed, \
+One that has expired because it was not used is kept for `data_sessions.retention`; until then it can be resumed, \
 and its client goes on with the id it has. One that was deleted or revoked, or that has reached its greatest \
 age, stays dead.
 
@@ -65,7 +65,7 @@ Example:
     Resume(NamesArgs),
     /// Print what a client needs to use a data session.
     #[command(after_help = "\
-Only the ids of data sessions that belong to a principal are in the store. Nobody but its client knows the id \
+Only the ids of data sessions that belong to a principal are in the store. Only its client knows the id \
 of an anonymous one; make a copy of it with `create --copy-of`.
 
 Examples:
@@ -161,7 +161,7 @@ async fn resume(args: &NamesArgs) -> Result<(), Failure> {
         let done = if resumed.is_recovered { "recovered" } else { "resumed" };
         let lasts = match resumed.row.expires {
             Some(expires) => {
-                format!("it expires {} ({}) if nobody uses it", until(expires, now()), date(expires))
+                format!("it expires {} ({}) if it is not used", until(expires, now()), date(expires))
             }
             None => "it does not expire".to_owned(),
         };

@@ -29,7 +29,7 @@ pub(in crate::cli) struct SessionListArgs {
     /// Show so many at most.
     #[arg(long, value_name = "N", default_value = "100")]
     limit: NonZeroUsize,
-    /// Only sessions of this principal; `anonymous` for those of nobody in particular.
+    /// Only sessions of this principal; `anonymous` for those without an owner.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
     /// Only sessions of this backend, where there are several.

@@ -64,7 +64,7 @@ fn own_ttl(ttl: IdleTtl) -> Option<String> {
     match ttl {
         IdleTtl::Default => None,
         IdleTtl::After(time) => Some(format!("{} without use", span(time))),
-        IdleTtl::Never => Some("never expires for want of use".to_owned()),
+        IdleTtl::Never => Some("never expires when it is not used".to_owned()),
     }
 }
 
@@ -85,7 +85,7 @@ fn in_flight(call: &CallView, now: Time) -> String {
     }
     words.push(match call.stream {
         Some(stream) if call.is_read => format!("on stream {stream}, which is read"),
-        Some(stream) => format!("on stream {stream}, which nobody reads"),
+        Some(stream) => format!("on stream {stream}, which has no reader"),
         None => "not a stream yet".to_owned(),
     });
     words.join("  ")
@@ -157,7 +157,7 @@ mod tests {
               version       12
 
             requests in flight
-              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which nobody reads
+              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which has no reader
               id 8  tools/call long_task  for 9s  progress 1s ago  on stream 8, which is read
 
             streams
@@ -206,7 +206,7 @@ mod tests {
         let text = shown(json!({ "ttl_ms": 7_200_000 }));
         assert!(text.contains("\n  own ttl       2h without use\n"), "{text}");
         let text = shown(json!({ "ttl_ms": "never" }));
-        assert!(text.contains("\n  own ttl       never expires for want of use\n"), "{text}");
+        assert!(text.contains("\n  own ttl       never expires when it is not used\n"), "{text}");
         assert!(!shown(json!({})).contains("own ttl"));
     }
 

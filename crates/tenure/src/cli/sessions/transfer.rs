@@ -22,10 +22,10 @@ use crate::operator::{MAX_LINE_BYTES, Saved, SessionRow, now, parse_key};
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct ExportArgs {
-    /// The sessions: keys, the first digits of them, or labels. All sessions if there are none.
+    /// The sessions: keys, the first digits of them, or labels. Without keys: all sessions.
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
-    /// The file to write, which must not be there yet; standard output if there is none.
+    /// The file to write, which must not be there yet; standard output by default.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

@@ -100,9 +100,9 @@ command = ["a"]
               tenure.toml:18: there is another backend `fine`
                 hint: names must differ
               tenure.toml:18: the backend `fine` has the prefix "fine", as another one has
-                hint: prefixes must differ, or nobody could tell whose tool is meant
+                hint: prefixes must differ, because they say which server a tool belongs to
               tenure.toml:23: the backend `other` has the prefix "fine", as another one has
-                hint: prefixes must differ, or nobody could tell whose tool is meant
+                hint: prefixes must differ, because they say which server a tool belongs to
               tenure.toml:29: `name` is "sse", expected small letters, digits and dashes, and not "sse", 32 at most
               tenure.toml:30: `prefix` is "a_b", expected letters, digits and dashes, or "", 32 at most
         "#]],

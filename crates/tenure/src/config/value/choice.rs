@@ -205,7 +205,7 @@ impl ValueForm for Features {
         }
         if !named.iter().any(|name| name == "create") {
             return Err(ValueRefusal::hint(
-                "without \"create\" there are none; that is `data_sessions.offer = \"never\"`",
+                "without \"create\" no data session can begin; that is `data_sessions.offer = \"never\"`",
             ));
         }
         // In a fixed order, independent of the order in the file.

@@ -16,7 +16,7 @@ impl Secrets {
         self.0.push((what, text.to_owned()));
     }
 
-    /// A token, and its parts that nobody else has.
+    /// A token, and those of its parts that no other token has.
     pub(super) fn token(&mut self, token: &str) {
         let (signed, signature) = token.rsplit_once('.').expect("a signed token");
         for (what, part) in [("the payload of a token", signed), ("the signature of a token", signature)] {

@@ -129,7 +129,7 @@ async fn nothing_is_an_error_or_a_warning_when_nothing_is_wrong() {
     assert_eq!((status.code(), logs.as_str()), (Some(0), ""));
 }
 
-/// Starts a server whose log nobody reads.
+/// Starts a server whose log is not read.
 fn unread(level: &str) -> (tokio::process::Child, tokio::process::ChildStderr) {
     let mut command =
         tenure(&["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--log-level", level]);
@@ -160,7 +160,7 @@ async fn be_refused(address: SocketAddr, times: usize) {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_holds_up_no_client_and_says_later_what_it_lacks() {
+async fn an_unread_log_holds_up_no_client_and_says_later_what_it_lacks() {
     let (mut child, mut log) = unread("debug");
     let address = address(&mut child).await;
     // More than a pipe takes, and than waits to be written.
@@ -184,7 +184,7 @@ async fn a_log_that_nobody_reads_holds_up_no_client_and_says_later_what_it_lacks
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
+async fn an_unread_log_does_not_hold_up_the_end() {
     let (mut child, log) = unread("debug");
     let address = address(&mut child).await;
     be_refused(address, 1000).await;

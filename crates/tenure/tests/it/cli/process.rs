@@ -55,7 +55,7 @@ impl Server {
     /// Starts `tenure serve` on a free port with these arguments, and reads its address.
     pub(crate) async fn start(arguments: &[&str]) -> Self {
         let mut command = tenure(&["serve", "--listen", "127.0.0.1:0"]);
-        // Not in the folder of whoever runs the tests, unless the arguments say where.
+        // Not in the user's own folder, unless the arguments say where.
         command.env("TENURE_STORE", "memory:").env("TENURE_STREAMS_RETRY_JITTER", "0%");
         // Settings of the test come later, and win.
         command.args(patient_flags()).args(arguments);

@@ -244,7 +244,7 @@ async fn a_command_without_its_dashes_is_understood() {
         hint: did you mean `tenure serve --port 0 -- npx -y foo`?
     "]]
     .assert_eq(&text);
-    // What is no command gets the usual words.
+    // A word that is not a command gets the usual text.
     let text = refused(&["serve", "--prot", "0"], 2).await;
     assert!(text.contains("unexpected argument '--prot'") && text.contains("--port"), "{text}");
 }

@@ -68,9 +68,9 @@ async fn what_cannot_be_called_is_explained() {
     let home = Home::new();
     let server = home.serve(&[]).await;
     let url = server.url.as_str();
-    // Nobody is connected to before the arguments are read, so nobody needs to be there.
-    let nobody = "http://127.0.0.1:1/mcp";
-    // Somebody who is connected to and says nothing.
+    // The arguments are read before anything connects, so no server needs to be there.
+    let unused = "http://127.0.0.1:1/mcp";
+    // A server that accepts connections and never answers.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}/mcp", listener.local_addr().unwrap());
     let cases: [(&str, &[&str]); 14] = [
@@ -78,18 +78,18 @@ async fn what_cannot_be_called_is_explained() {
         ("another path", &["call", &url.replace("/mcp", "/nope"), "notebook_read"]),
         ("too slow", &["call", url, "long_task", "seconds:=3600", "--timeout", "3s"]),
         ("silent", &["call", &silent, "notebook_read", "--timeout", "50ms"]),
-        ("bad JSON", &["call", nobody, "notebook_append", "{\"text\":"]),
-        ("no object", &["call", nobody, "notebook_append", "[1]"]),
-        ("no argument", &["call", nobody, "notebook_append", "hello"]),
-        ("no file", &["call", nobody, "notebook_append", "@no/such/file"]),
-        ("no tool", &["call", nobody]),
+        ("bad JSON", &["call", unused, "notebook_append", "{\"text\":"]),
+        ("no object", &["call", unused, "notebook_append", "[1]"]),
+        ("no argument", &["call", unused, "notebook_append", "hello"]),
+        ("no file", &["call", unused, "notebook_append", "@no/such/file"]),
+        ("no tool", &["call", unused]),
         ("no server", &["call", "notebook_read"]),
-        ("two servers", &["call", nobody, "notebook_read", "--", "tenure", "stdio"]),
+        ("two servers", &["call", unused, "notebook_read", "--", "tenure", "stdio"]),
         ("no such program", &["call", "notebook_read", "--", "no-such-program"]),
         ("a program that ends", &["call", "notebook_read", "--", "false"]),
         (
             "a variable without a token",
-            &["call", nobody, "notebook_read", "--bearer-env", "NO_SUCH_VARIABLE"],
+            &["call", unused, "notebook_read", "--bearer-env", "NO_SUCH_VARIABLE"],
         ),
     ];
     let mut all = String::new();

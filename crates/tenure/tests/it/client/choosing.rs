@@ -34,7 +34,7 @@ async fn sessions_are_chosen_put_aside_and_brought_back() {
     tell("jar list", &home.run(&["jar", "list"]).await.err);
     expect_file!["snapshots/jar.txt"].assert_eq(&ages(&home.plain(&said)));
 
-    // What was forgotten here lives on there.
+    // Sessions that were forgotten here live on there.
     assert_eq!(home.call(&[url, "notebook_read", "--session", &first]).await, json!({ "notes": ["first"] }));
 }
 
@@ -124,7 +124,7 @@ async fn a_jar_of_a_later_version_is_left_alone() {
     std::fs::write(home.jar(), r#"{"version":99,"cookies":{}}"#).unwrap();
     let refused = home.refused(&["jar", "list"]).await;
     expect_file!["snapshots/jar_too_new.txt"].assert_eq(&refused);
-    // Nobody is connected to before that is known.
+    // That is found before anything connects.
     assert_eq!(home.refused(&["call", "http://127.0.0.1:1/mcp", "x"]).await, refused);
     assert_eq!(std::fs::read_to_string(home.jar()).unwrap(), r#"{"version":99,"cookies":{}}"#);
 }

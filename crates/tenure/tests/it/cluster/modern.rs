@@ -104,7 +104,7 @@ async fn a_stream_that_broke_goes_on_from_its_node_whichever_node_its_client_com
     let (_, answer) = rest.message().await.expect("an answer");
     assert_eq!(answer["result"]["done"], true, "{answer}");
     assert!(other.script.is_quiet());
-    // What was answered is in the store, for every node.
+    // The answer is in the store, for every node.
     let mut late = back(&events.last_id()).open(other.address).await;
     assert_eq!(late.message().await.expect("the answer").1["result"]["done"], true);
 }

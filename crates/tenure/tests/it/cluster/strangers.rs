@@ -1,4 +1,4 @@
-//! The peer port serves nodes of the cluster and nobody else, and the public port knows nothing of peers.
+//! The peer port serves nodes of the cluster alone, and the public port knows nothing of peers.
 
 use std::sync::Arc;
 

@@ -177,18 +177,18 @@ async fn another_principal_is_told_what_everybody_is_told_of_nothing() {
         answer["id"].take();
         answer.to_string()
     };
-    let (hers, nobodys) = (id.as_str().unwrap(), never.as_str().unwrap());
+    let (hers, unknown) = (id.as_str().unwrap(), never.as_str().unwrap());
     for verb in ["resume", "recover", "delete", "fork"] {
         let method = format!("dev.tenure/session/{verb}");
         let asked = said(bob.ask(&method, json!({ "sessionId": id })).await);
         assert!(asked.contains("data_session_not_found"), "{asked}");
         let of_nothing = bob.ask(&method, json!({ "sessionId": never })).await;
-        assert_eq!(asked.replace(hers, nobodys), said(of_nothing), "{verb}");
+        assert_eq!(asked.replace(hers, unknown), said(of_nothing), "{verb}");
     }
     for name in ["notebook_append", "public_echo"] {
         let asked = said(tool(&mut bob, name, json!({ "text": "x" }), cookie(&id)).await);
         let of_nothing = tool(&mut bob, name, json!({ "text": "x" }), cookie(&never)).await;
-        assert_eq!(asked.replace(hers, nobodys), said(of_nothing), "{name}");
+        assert_eq!(asked.replace(hers, unknown), said(of_nothing), "{name}");
     }
     let listed = bob.ask("dev.tenure/session/list", json!({ "_meta": cookie(&id) })).await;
     assert_eq!(listed["result"]["sessions"], json!([]));
@@ -216,7 +216,7 @@ async fn what_an_operator_revokes_is_gone_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_policy_holds_for_whoever_has_no_session() {
+async fn the_policy_holds_for_clients_without_a_session() {
     let world = World::new(Policy { required: Required::All, ..Policy::default() });
     for (capabilities, declared) in [(json!({}), false), (knowing(), true)] {
         let mut client = world.modern(capabilities);

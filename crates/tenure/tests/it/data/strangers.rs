@@ -84,7 +84,7 @@ async fn the_policy_holds_and_the_cookie_passes_as_it_came() {
         format!(r#"{{ "name" : "guarded",  "arguments":{{"n":1.50}}{cookie}}}"#)
     );
     assert_eq!(at(&passed, "/result/_meta/mcp~1session/id"), id);
-    // What is not ours goes to the server.
+    // Requests that are not ours go to the server.
     let other = ask(&client, r#"{"jsonrpc":"2.0","id":1,"method":"session/unheard_of"}"#).await;
     assert_eq!(at(&other, "/result/method"), "session/unheard_of");
 }
@@ -151,7 +151,7 @@ async fn without_a_session_it_is_guarded_and_gets_the_cookie_as_it_came() {
     let refused = client.ask("tools/call", json!({ "name": "guarded" })).await;
     assert_eq!(refused["error"]["code"], -31044, "{refused}");
 
-    // What everybody may keep must not have anybody's cookie in it.
+    // A result that every client may cache must not contain a cookie.
     let open = client.ask("tools/list", json!({})).await;
     assert_eq!((&open["result"]["cacheScope"], &open["result"]["ttlMs"]), (&json!("public"), &json!(60000)));
     for cookie in [cookie, json!({ "dev.tenure/session": { "sessionId": "sess-none" } })] {

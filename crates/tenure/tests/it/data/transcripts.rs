@@ -64,7 +64,7 @@ async fn strawman() {
     client.remark("Revoked by the server, in the middle of a call.");
     client.send(r#"{"jsonrpc":"2.0","id":27,"method":"tools/call","params":{"name":"session_probe","arguments":{"action":"revoke"},"_meta":{"mcp/session":{"id":"sess-$1"}}}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":28,"method":"session/recover","params":{"id":"sess-$1"}}"#).await;
-    client.remark("Cookies that are none.");
+    client.remark("Malformed cookies.");
     client.send(r#"{"jsonrpc":"2.0","id":29,"method":"tools/call","params":{"name":"public_echo","arguments":{"text":"x"},"_meta":{"mcp/session":{}}}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":30,"method":"tools/call","params":{"name":"public_echo","arguments":{"text":"x"},"_meta":{"mcp/session":{"id":"a"},"io.modelcontextprotocol/session":{"sessionId":"b"}}}}"#).await;
     client.send(r#"{"jsonrpc":"2.0","id":31,"method":"tools/call","params":{"name":"public_echo","arguments":{"text":"x"},"_meta":{"mcp/session":null}}}"#).await;

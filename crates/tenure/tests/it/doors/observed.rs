@@ -36,7 +36,7 @@ async fn requests_at_every_door_leave_their_lines() {
     drop(socket);
     let log = log_of(server).await;
     let mut seen = lines(&log, &["via", "http", "path", "status", "name", "outcome"]);
-    // What the connection carries and what carries it end independently of each other.
+    // The connection and the requests that it carries end independently of each other.
     seen.sort();
     seen.dedup();
     assert_eq!(

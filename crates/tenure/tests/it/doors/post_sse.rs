@@ -59,7 +59,7 @@ async fn an_error_that_is_an_answer_is_on_the_stream_too() {
     let events = all(post(&session, &request(1, "tools/list", &json!({}))).open(node.address()).await).await;
     assert_eq!(events[0].1["error"]["data"]["reason"], "not_initialized");
     assert_eq!(events[1].0, "done");
-    // What is wrong with the session is a failure of HTTP, as at /mcp.
+    // An error about the session is a failure of HTTP, as at /mcp.
     let stranger = Session { id: "0".repeat(32), ..session };
     let refused = post(&stranger, &request(1, "tools/list", &json!({}))).send(node.address()).await;
     assert_eq!(refusal(&refused), (404, "session_not_found".to_owned()));

@@ -48,7 +48,7 @@ async fn an_event_source_that_comes_back_misses_nothing_and_hears_nothing_twice(
 }
 
 #[tokio::test]
-async fn a_session_that_is_over_is_not_begun_anew_for_whoever_comes_back() {
+async fn a_session_that_is_over_is_not_begun_anew_for_a_client_that_comes_back() {
     let node =
         demo_with(&[("doors.sse", "true"), ("doors.websocket", "true"), ("doors.linger", "50ms")]).await;
     let mut client = OldClient::start(node.address()).await;
@@ -57,7 +57,7 @@ async fn a_session_that_is_over_is_not_begun_anew_for_whoever_comes_back() {
     let last = client.events.last_id();
     let id = client.events.header("mcp-session-id").unwrap().to_owned();
     drop(client);
-    until("nobody came back", || node.sessions().tallies().sessions == 0).await;
+    until("its client did not come back", || node.sessions().tallies().sessions == 0).await;
     let back = get_sse().header("Last-Event-ID", &last).send(node.address()).await;
     assert_eq!(refusal(&back), (404, "session_deleted".to_owned()));
     assert!(shake(node.address(), &[("mcp-session-id", &id)]).await.is_err());
@@ -89,7 +89,7 @@ async fn a_socket_that_breaks_loses_nothing_that_did_not_arrive() {
     while !["result 1", "result 2", "unheard news"].iter().all(|text| heard.iter().any(|said| said == text)) {
         heard.push(socket.heard().await);
     }
-    // What has arrived may be said again if the server did not know; but in order, and nothing else.
+    // Messages that have arrived may be repeated if the server did not know it; but in order, and nothing else.
     heard.retain(|said| said != "one works");
     assert_eq!(heard.len(), 4, "{heard:?}");
     let place = |text: &str| heard.iter().position(|said| said == text);
@@ -115,7 +115,7 @@ async fn a_question_is_answered_over_the_next_connection() {
 }
 
 #[tokio::test]
-async fn whoever_comes_back_takes_the_place_of_a_connection_that_looks_alive() {
+async fn a_client_that_comes_back_replaces_its_connection_that_looks_alive() {
     let node = demo_with(OPEN).await;
     let mut old = Socket::start(node.address()).await;
     let mut new = Socket::back(node.address(), &old.id.clone()).await;

@@ -54,7 +54,7 @@ async fn what_the_server_asks_meanwhile_is_answered_for_the_client() {
     let (session, link) = steered.session().await;
     let mut waiting = rpc(&session, &tool_call(1, "any", &json!({}))).begin(session.server).await;
     let call = steered.script.call().await;
-    say(&call, "nobody hears this").await;
+    say(&call, "this is dropped").await;
     announce(&link, "nor this").await;
     let error =
         within("the question", call.context.ask(&Method::SamplingCreateMessage, None)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The server stops while somebody talks.
+//! The server stops while a client is connected.
 
 use serde_json::json;
 
@@ -56,7 +56,7 @@ async fn a_talk_without_a_session_does_not_hold_the_server_up() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_while_the_sessions_drain() {
+async fn no_client_is_let_in_while_the_sessions_drain() {
     let node = demo_with(OPEN).await;
     node.sessions().drain();
     let stream = super::support::get_sse().send(node.address()).await;

@@ -132,7 +132,7 @@ async fn a_request_without_a_parent_begins_a_trace_and_links_to_the_header() {
     assert_eq!(told, Some(format!("00-{}-{}-01", server.trace, client.span)));
     assert_eq!(server.attributes["mcp.resource.uri"], "https://host/a");
     assert_eq!(server.attributes["rpc.response.status_code"], "-32002");
-    assert_eq!((server.status, client.status), (0, 2), "for the server it is no error that there is none");
+    assert_eq!((server.status, client.status), (0, 2), "for the server a missing one is not an error");
 }
 
 /// OB4: a collector that never answers costs spans, which are counted, and no call waits for it.

@@ -124,7 +124,7 @@ async fn a_process_whose_call_was_given_up_ends_and_so_does_one_that_dies() {
     let (third, _) = heard(&bridge, &client).await;
     assert_ne!(second, third);
     assert_eq!(bridge.sessions(), 1);
-    // Nobody closes it: it goes with whoever had it.
+    // It is not closed on its own: it ends with its owner.
     drop(bridge);
     ended(third).await;
 }

@@ -166,7 +166,7 @@ fn only_the_progress_token_differs_for_a_shared_child_and_the_client_gets_its_ow
     passed.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A number, and what nobody can guess.
+/// A number, and a part that cannot be guessed.
 fn is_ours(token: &str) -> bool {
     let halves = token.trim_matches('"').split_once('-');
     halves.is_some_and(|(number, chance)| {

@@ -110,7 +110,7 @@ async fn a_question_of_a_killed_child_is_withdrawn() {
     assert_eq!(withdrawn["method"], "notifications/cancelled");
     assert_eq!(withdrawn["params"]["requestId"], question["id"]);
     assert_eq!(rest(&mut stream).await, ["error 1 interrupted"]);
-    // An answer that comes too late reaches nobody.
+    // An answer that comes too late is dropped.
     let late = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } });
     assert_eq!(session.post(&late).send(gateway.address).await.status(), 202);
     assert_eq!(session.tool(3, "public_echo", &json!({ "text": "on" })).await.status(), 200);

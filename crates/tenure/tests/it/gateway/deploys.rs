@@ -138,7 +138,7 @@ async fn keep_asking(to: SocketAddr, stop: Arc<AtomicBool>) -> (Vec<std::io::Res
 }
 
 #[tokio::test]
-async fn nobody_is_refused_through_ten_take_overs() {
+async fn no_client_is_refused_through_ten_take_overs() {
     let mut gateway = Gateway::start(&[]).await;
     let session = gateway.session().await;
     let stop = Arc::new(AtomicBool::new(false));

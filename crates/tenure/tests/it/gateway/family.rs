@@ -27,7 +27,7 @@ pub(crate) fn having(name: &str, value: &str) -> Vec<Process> {
     all().filter(has).filter_map(process).collect()
 }
 
-/// The children of a process that have ended and that nobody has waited for.
+/// The children of a process that have ended and were not waited for.
 pub(crate) fn zombies_of(parent: u32) -> Vec<u32> {
     let is_one = |id: &u32| stat(*id).is_some_and(|(state, of)| state == "Z" && of == parent);
     all().filter(is_one).collect()

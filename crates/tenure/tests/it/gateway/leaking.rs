@@ -1,4 +1,4 @@
-//! Sessions that nobody ends: what they cost is given back.
+//! Sessions that no client ends: their memory and processes are given back.
 
 use std::time::Duration;
 

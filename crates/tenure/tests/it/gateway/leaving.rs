@@ -77,16 +77,16 @@ async fn an_expired_session_has_no_child() {
 }
 
 #[tokio::test]
-async fn a_stopped_gateway_leaves_nobody_behind() {
+async fn a_stopped_gateway_leaves_no_process_behind() {
     let mut gateway = Gateway::start(&["child.warm=3", "shutdown.grace=200ms"]).await;
     let _sessions = [stubborn(&gateway).await, stubborn(&gateway).await, gateway.session().await];
     assert!(gateway.children().len() >= 8, "{:?}", gateway.children());
     assert!(gateway.stop().await.success());
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]
-async fn a_gateway_told_twice_to_stop_leaves_nobody_behind() {
+async fn a_gateway_told_twice_to_stop_leaves_no_process_behind() {
     let mut gateway = Gateway::start(&["shutdown.grace=1h"]).await;
     let session = stubborn(&gateway).await;
     let call = json!({ "name": "hold", "arguments": {} });
@@ -94,16 +94,16 @@ async fn a_gateway_told_twice_to_stop_leaves_nobody_behind() {
     crate::gateway::family::signal(gateway.id, "TERM").await;
     gateway.logged("the first", |line| line["message"] == "stopping").await;
     assert!(gateway.stop().await.success());
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]
-async fn a_killed_gateway_leaves_nobody_behind() {
+async fn a_killed_gateway_leaves_no_process_behind() {
     let mut gateway = Gateway::start(&["child.warm=2"]).await;
     let _sessions = [stubborn(&gateway).await, gateway.session().await];
     assert!(gateway.children().len() >= 5, "{:?}", gateway.children());
     gateway.kill().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 /// The process that ends the children of a gateway that was killed.
@@ -114,7 +114,7 @@ fn warden(gateway: &Gateway) -> Option<u32> {
 }
 
 #[tokio::test]
-async fn a_gateway_killed_after_its_warden_leaves_nobody_behind() {
+async fn a_gateway_killed_after_its_warden_leaves_no_process_behind() {
     let mut gateway = Gateway::start(&["child.warm=2"]).await;
     let _sessions = [stubborn(&gateway).await, gateway.session().await];
     let first = warden(&gateway).expect("there is one");
@@ -127,10 +127,10 @@ async fn a_gateway_killed_after_its_warden_leaves_nobody_behind() {
     let said = gateway.log_so_far();
     assert_eq!(said.iter().filter(|line| line.contains("another one is started")).count(), 1, "{said:#?}");
     gateway.kill().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
-/// Whoever presses Ctrl-C on a terminal sends the signal to the whole foreground group.
+/// Ctrl-C on a terminal sends the signal to the whole foreground group.
 #[tokio::test]
 async fn children_and_warden_are_in_groups_of_their_own() {
     let gateway = Gateway::start(&[]).await;

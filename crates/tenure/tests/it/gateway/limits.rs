@@ -118,7 +118,7 @@ async fn a_child_has_no_files_of_the_gateway_and_no_pipes_of_other_children() {
     for file in ["0", "1", "2"] {
         assert!(!open.contains(&of(first, file)), "a pipe of the other child: {open:?}");
     }
-    // Whoever runs the tests may have left files open to all of us; sockets and the store are the gateway's alone.
+    // The process that runs the tests may have left files open to all of us; sockets and the store are the gateway's alone.
     let store = gateway.folder.path().display().to_string();
     let inherited = all(std::process::id());
     let ours = |to: &&String| (to.starts_with("socket:") || to.contains(&store)) && !inherited.contains(to);

@@ -35,7 +35,7 @@ async fn a_command_that_exits_at_once_is_started_again_less_and_less_often() {
     let failure = gateway.logged("why", |line| line["next_try_ms"].is_u64()).await;
     assert_eq!(failure["stderr"], "first words\nthe database is gone", "{failure}");
     assert!(failure["program"].as_str().is_some_and(|program| program == "sh"), "{failure}");
-    // A warm one was tried with each, and nobody is left over.
+    // A warm one was tried with each, and no process is left over.
     gateway.until_children(0).await;
 }
 

@@ -1,7 +1,7 @@
 //! A gateway in front of servers that are child processes: `tenure serve -- COMMAND`, real processes on real pipes.
 //!
 //! Every test starts a gateway of its own. Processes are found by a variable in their environment that no other test
-//! has, so that whatever is left behind is seen, whoever its parent is by then.
+//! has, so that a process that is left behind is seen, also under another parent.
 
 #![expect(
     clippy::disallowed_methods,

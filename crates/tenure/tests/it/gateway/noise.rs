@@ -100,7 +100,7 @@ async fn standard_error_is_in_the_log_under_the_sessions_label_and_never_its_id(
     }
 }
 
-/// Logs that nobody takes must not stop a child, nor a child that says much the gateway.
+/// An unread log must not stop a child, and a child that says much must not stop the gateway.
 #[tokio::test]
 async fn a_child_may_say_much_on_its_standard_error() {
     let gateway = Gateway::start(&["log.level=warn"]).await;

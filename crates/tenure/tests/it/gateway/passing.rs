@@ -31,7 +31,7 @@ async fn the_demo_works_as_a_child() {
     assert_eq!(completion["result"]["completion"]["values"], json!(["formal", "friendly"]));
     let about = ask(&session, 5, "resources/read", &json!({ "uri": "demo://about" })).await;
     assert!(about["result"]["contents"][0]["text"].as_str().unwrap().contains("Tenure"), "{about}");
-    // What the server keeps for itself works too: this is the child's own workspace.
+    // The server's own state works too: this is the child's own workspace.
     let workspace = session.workspace().await;
     let note = json!({ "workspace_id": workspace, "text": "kept by the child" });
     session.tool(6, "notebook_append", &note).await;
@@ -92,7 +92,7 @@ async fn log_messages_come_with_the_call_or_the_session_and_obey_the_level() {
     assert_eq!(stream.rest().await, ["loud", "result 3"]);
     let quiet = log(4, "info", "quiet").await.response().await;
     assert_eq!(quiet.json()["id"], 4, "below the level, so there is nothing to stream");
-    // While several calls are in flight nobody can tell whose it is: it is the session's.
+    // While several calls are in flight the message cannot be matched to one: it belongs to the session.
     let mut listening = session.listen().await;
     let gate = json!({ "gate": gateway.folder.path().join("never") });
     let mut streams = Vec::new();

@@ -193,9 +193,9 @@ impl Gateway {
         }
     }
 
-    /// Waits until nothing of it is left.
-    pub(crate) async fn until_nobody(&self) {
-        until("nobody is left", || self.family().is_empty()).await;
+    /// Waits until no process of it is left.
+    pub(crate) async fn until_no_process(&self) {
+        until("no process is left", || self.family().is_empty()).await;
     }
 
     /// Waits for a line of the log that is as wanted.
@@ -247,7 +247,7 @@ impl Gateway {
 }
 
 impl Drop for Gateway {
-    /// A test that failed leaves nobody behind either: the warden sees to the children.
+    /// A test that failed leaves no process behind either: the warden ends the children.
     fn drop(&mut self) {
         // It may have ended.
         let _ = self.child.start_kill();

@@ -101,7 +101,7 @@ async fn each_server_has_its_endpoint_and_sessions_stay_at_theirs() {
         assert_eq!(session.delete().send(gateway.address).await.status(), 204);
     }
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_server_that_dies_takes_only_its_own_with_it() {
     let gate = gateway.folder.path().join("gate");
     for (id, method, params) in [
         (1, "logging/setLevel", json!({ "level": "error" })),
-        // Nobody lists it, and the first one takes it.
+        // No server lists it, and the first one takes it.
         (2, "resources/subscribe", json!({ "uri": "file:///kept" })),
     ] {
         assert_eq!(ask(&session, id, method, params).await["result"], json!({}));
@@ -199,7 +199,7 @@ async fn a_server_that_is_away_is_named_and_comes_back() {
     assert_eq!(refused["error"]["code"], -31011, "{refused}");
     std::fs::write(&there, "").unwrap();
     let mut id = 3;
-    // Not at once: whoever fails is left alone for a while.
+    // Not at once: a server that failed is left alone for a while.
     while ask(&session, id, "tools/call", json!({ "name": "late__heard" })).await["error"].is_object() {
         id += 1;
         assert!(id < 10_000);
@@ -250,7 +250,7 @@ async fn a_session_of_all_survives_the_gateway() {
     let mut stream = session.resume(&last).await;
     assert_eq!(rest(&mut stream).await, ["2", "3", "result 1"]);
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn a_subscription_waits_for_a_server_that_is_away_when_the_session_wakes()
     gateway.kill().await;
     std::fs::remove_file(&there).unwrap();
     gateway.start_again().await;
-    // It wakes, and nobody who is there knows the resource.
+    // It wakes, and no server that is up knows the resource.
     let read = ask(&session, 2, "resources/read", json!({ "uri": "file:///a" })).await;
     assert_eq!(read["error"]["code"], -31011, "{read}");
     std::fs::write(&there, "").unwrap();
@@ -385,5 +385,5 @@ async fn servers_of_either_era_are_one_for_clients_of_either() {
         assert_eq!(said["result"]["answer"]["content"]["name"], "Ada", "{path} {said}");
     }
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }

@@ -65,7 +65,7 @@ async fn all_sessions_have_one_child_and_it_leaves_with_the_last() {
     assert_eq!(all[1], "notifications/initialized");
     end(&sessions[0]).await;
     end(&sessions[1]).await;
-    assert_eq!(heard(&sessions[2], 3).await.0, pids[0], "it stays while somebody is left");
+    assert_eq!(heard(&sessions[2], 3).await.0, pids[0], "it stays while a session is left");
     end(&sessions[2]).await;
     gateway.until_children(0).await;
     // The next one starts another.
@@ -94,7 +94,7 @@ async fn one_that_was_started_ahead_is_used_and_no_other_is_started() {
     assert_eq!(gateway.children().len(), 1);
 }
 
-/// The same ids, the same tokens, at the same time: everybody gets what is theirs, and nothing else.
+/// The same ids, the same tokens, at the same time: every client gets its own, and nothing else.
 #[tokio::test]
 async fn sessions_with_the_same_ids_and_tokens_never_see_each_others_messages() {
     const SESSIONS: u64 = 12;
@@ -175,7 +175,7 @@ async fn a_resource_is_watched_once_and_its_watchers_hear_of_it() {
     };
     update(&a).await;
     assert_eq!((uri(&mut to_one).await, uri(&mut to_two).await), (a["uri"].clone(), a["uri"].clone()));
-    // What is part of it concerns them too.
+    // Updates of its parts concern them too.
     update(&json!({ "uri": "file:///a/part" })).await;
     assert_eq!(
         (uri(&mut to_one).await, uri(&mut to_two).await),
@@ -201,7 +201,7 @@ async fn a_resource_is_watched_once_and_its_watchers_hear_of_it() {
 
 /// What two readers would understand differently must not get past our own.
 #[tokio::test]
-async fn nobody_can_end_the_subscription_of_another() {
+async fn no_session_can_end_the_subscription_of_another() {
     let gateway = shared(&[]).await;
     let (one, other) = (gateway.session().await, gateway.session().await);
     let uri = json!({ "uri": "file:///a" });
@@ -233,7 +233,7 @@ async fn the_child_logs_as_much_as_anybody_wants_and_everybody_hears_what_they_w
         all.iter().map(|level| format!(r#"logging/setLevel {{"level":"{level}"}}"#)).collect::<Vec<_>>()
     };
     assert_eq!(heard_of(&loud, "logging/setLevel", 2).await, levels(&["info", "debug"]));
-    // While more than one request is in flight, nobody can tell whose it is.
+    // While more than one request is in flight, the message cannot be matched to one.
     let never = gateway.folder.path().join("never");
     let _busy =
         [begin(&quiet, 2, "slow", &json!(1), &never).await, begin(&loud, 2, "slow", &json!(1), &never).await];
@@ -469,7 +469,7 @@ async fn a_killed_gateway_goes_on_with_all_its_sessions() {
     }
     gateway.until_children(1).await;
     gateway.stop().await;
-    gateway.until_nobody().await;
+    gateway.until_no_process().await;
 }
 
 #[tokio::test]

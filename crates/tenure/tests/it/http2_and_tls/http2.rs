@@ -102,7 +102,7 @@ async fn a_stream_that_its_client_gives_no_room_is_let_go_and_can_be_resumed() {
     client.start().await;
     let listening = client.get(&[]).await;
     let (response, call) = streaming_call(&mut steered, &mut client, 1).await;
-    until("nobody reads for them", || steered.node.sessions().list()[0].readers == 0).await;
+    until("they have no reader", || steered.node.sessions().list()[0].readers == 0).await;
     assert!(!call.context.is_cancelled(), "the call goes on");
     let mut read = String::new();
     let mut stream = response.into_body();

@@ -74,7 +74,7 @@ async fn a_client_that_takes_json_alone_and_forgot_its_headers_is_told_so() {
         let ask = Ask::post(call().to_string()).header("Accept", accept);
         let response = ask.send(steered.address()).await;
         assert_eq!(response.fault(), (400, -32020, "header_mismatch".to_owned()), "{accept}");
-        // What is of no era at all is a client's in a session.
+        // A request of no era counts as one of a session.
         for body in ["{", "[]", r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#] {
             let status = Ask::post(body).header("Accept", accept).send(steered.address()).await.status();
             assert_eq!(status, if accept == BOTH { 400 } else { 406 }, "{accept} {body}");

@@ -37,7 +37,7 @@ async fn an_endpoint_serves_both_eras_or_the_one_that_it_is_told_to() {
         let list = Ask::post(request(7, "tools/list", &json!({})).to_string()).send(node.address()).await;
         let reason = if legacy { "session_required" } else { "version_not_served" };
         assert_eq!((list.status(), list.fault().2.as_str()), (400, reason), "{eras}");
-        // What a client has to take is a rule of sessions.
+        // Only sessions have a rule about what a client has to accept.
         let list =
             Ask::post(request(7, "tools/list", &json!({})).to_string()).header("Accept", "application/json");
         let reason = if legacy { "not_acceptable" } else { "version_not_served" };

@@ -60,7 +60,7 @@ async fn more_at_once_than_may_be_are_refused_and_served_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_questions_wait_within_the_bounds_and_are_gone_when_nobody_answers() {
+async fn ten_thousand_questions_wait_within_the_bounds_and_are_gone_without_answers() {
     const CLIENTS: usize = 100;
     let settings =
         [("exchanges.max_parked", "100"), ("timeouts.client_answer", "2s"), ("bridge.max_sessions", "300")];

@@ -96,7 +96,7 @@ async fn resetting_a_stream_of_http2_cancels_its_call_and_no_other() {
         let send = client.send("POST", BOTH, &HEADERS, call().to_string());
         let mut send = Box::pin(send);
         tokio::select! {
-            _ = &mut send => panic!("nobody answered"),
+            _ = &mut send => panic!("the server did not answer"),
             asked = steered.server.next() => asked,
         }
         // Dropped here.

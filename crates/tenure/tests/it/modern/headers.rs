@@ -78,7 +78,7 @@ async fn a_name_that_no_header_can_carry_is_encoded() {
         let response = post(&named(name)).header("Mcp-Name", header).send(steered.address()).await;
         assert_eq!(response.fault(), mismatch(), "{name} {header}");
     }
-    // What is no text at all.
+    // Values that are not text.
     let mut bytes = post(&named("t")).header("Mcp-Name", "@@").bytes();
     let at = bytes.windows(2).position(|two| two == b"@@").unwrap();
     bytes[at] = 0xff;

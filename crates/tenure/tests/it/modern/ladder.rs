@@ -88,7 +88,7 @@ async fn the_first_fault_of_a_request_is_the_one_that_is_told() {
         assert_eq!(response.json().get("id"), knows_id.then(|| json!(1)).as_ref(), "{name}");
         assert_eq!(response.header("mcp-session-id"), None, "{name}");
     }
-    assert!(steered.server.is_quiet(), "nobody behind heard of any of them");
+    assert!(steered.server.is_quiet(), "the server behind heard of none of them");
     assert_eq!(steered.node.exchanges().tallies().begun, 0);
 }
 
@@ -110,7 +110,7 @@ async fn a_version_that_is_not_served_names_those_that_are() {
 }
 
 #[tokio::test]
-async fn methods_that_are_gone_or_that_nobody_knows_are_404() {
+async fn methods_that_are_gone_or_unknown_are_404() {
     let mut steered = Steered::start().await;
     for method in [
         "initialize",

@@ -32,7 +32,7 @@ async fn a_client_that_does_not_read_is_not_buffered_for_and_in_the_end_hung_up_
             said += 1;
         }
     };
-    within("the server is told that nobody reads", speaking).await;
+    within("the server is told that its stream is not read", speaking).await;
     asked.dropped().await;
     steered.idle().await;
     // The queue holds 64, and the sockets a few megabytes.

@@ -34,7 +34,7 @@ async fn a_socket_that_a_killed_server_left_is_replaced() {
     let server = place.serve().await;
     let session = Session::start(server.address()).await;
     kill(server).await;
-    assert!(is_socket(&place.store().join("control.sock")), "nobody was left to remove it");
+    assert!(is_socket(&place.store().join("control.sock")), "no process was left to remove it");
     // Without a server the command opens the store itself, and with one again it asks that.
     assert_eq!(place.rows(&[]).await[0]["state"], "dormant");
     let server = place.serve().await;

@@ -32,7 +32,7 @@ async fn a_backup_of_a_running_server_is_a_store_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_store_that_nobody_uses_is_backed_up_too() {
+async fn a_store_that_is_not_in_use_is_backed_up_too() {
     let place = Place::new();
     let server = place.serve().await;
     let session = Session::start(server.address()).await;
@@ -50,7 +50,7 @@ async fn a_store_is_encrypted_by_a_copy_and_opens_with_its_key_alone() {
     let server = place.serve().await;
     let session = Session::start(server.address()).await;
     let events = finished_call(&session, 1).await;
-    let secret = "a note that nobody should find on the disk";
+    let secret = "a note that must not be found on the disk";
     let in_use = place.refused(&["store", "copy", &place.url(), "disk:sealed"]).await;
     expect_file!["snapshots/copy_in_use.txt"].assert_eq(&in_use);
     let params = json!({ "name": "ask_name", "arguments": {}, "_meta": { "note": secret } });

@@ -40,7 +40,7 @@ async fn what_a_principal_has_left_is_shown_and_its_quotas_outlive_a_restart() {
     let shown = place.told(&["limits", "show"]).await;
     assert!(shown.contains("anonymous") && shown.contains("10/d") && shown.contains("100/month"), "{shown}");
 
-    // What was counted is written every five seconds, and when the server stops.
+    // Counts are written every five seconds, and when the server stops.
     stop(server).await;
     let server = place.serve_with(&flags).await;
     assert_eq!(left(&place.told(&["limits", "show", "anonymous", "--json"]).await).1[2..], expected.1[2..]);

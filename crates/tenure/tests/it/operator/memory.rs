@@ -56,7 +56,7 @@ async fn the_sessions_of_a_server_in_memory_can_be_listed_and_ended() {
     stop(second).await;
     assert_eq!(list(home.path(), &[]).await.code, Some(0));
 
-    // What a killed one leaves behind is no server.
+    // The socket of a killed one is not taken for a server.
     kill(server).await;
     let said = list(home.path(), &[]).await;
     assert_eq!(said.code, Some(1));

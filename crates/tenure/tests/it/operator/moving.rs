@@ -120,7 +120,7 @@ async fn a_dormant_session_is_replaced_while_the_server_runs() {
     place.told(&["sessions", "export", "-o", "saved"]).await;
     finished_call(&session, 2).await;
     kill(server).await;
-    // Nobody has asked for it since, so it is dormant here.
+    // No client has asked for it since, so it is dormant here.
     let server = place.serve().await;
     let streams = async || place.shown(&session).await["streams"].as_array().unwrap().len();
     assert_eq!(streams().await, 2);

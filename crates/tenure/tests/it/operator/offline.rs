@@ -21,7 +21,7 @@ async fn what_a_killed_server_left_can_be_looked_at() {
     let row = find(&session);
     assert_eq!((&row["state"], &row["calls"]), (&json!("dormant"), &json!(1)));
     assert!(row["events"].as_u64().unwrap() >= 2, "{row}");
-    assert_eq!(row.get("readers"), None, "nobody knows");
+    assert_eq!(row.get("readers"), None, "it is unknown without a server");
     assert_eq!((&find(&ended)["state"], &find(&ended)["end"]), (&json!("ended"), &json!("deleted")));
 
     let shown = place.shown(&session).await;

@@ -24,7 +24,7 @@ async fn a_list_tells_who_is_there_and_what_they_wait_for() {
         (&row["revision"], &row["calls"], &row["readers"]),
         (&json!("2025-11-25"), &json!(1), &json!(1))
     );
-    // What has been read is in the log.
+    // Events that were read are in the log.
     assert!(row["events"].as_u64().unwrap() >= 1, "{row}");
     assert!(row["oldest_call"].as_u64() >= row["created"].as_u64(), "{row}");
     let row = find(&fresh);
@@ -143,7 +143,7 @@ async fn show_tells_what_a_session_waits_for() {
             }
         }
     };
-    within("the server notices that nobody reads", left).await;
+    within("the server notices that the stream has no reader", left).await;
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn a9_01_a_session_gets_a_time_of_its_own_from_an_operator_and_keeps_it() 
     assert_eq!(place.shown(&session).await["ttl_ms"], "default");
     let said = place.run(&["sessions", "set", &label(&session), "--ttl", "2h"]).await;
     assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
-    assert!(said.err.contains("expires when nobody uses it for 2h"), "{}", said.err);
+    assert!(said.err.contains("expires when it is not used for 2h"), "{}", said.err);
     assert_eq!(place.shown(&session).await["ttl_ms"], 7_200_000);
     let text = place.told(&["sessions", "show", &label(&session)]).await;
     assert!(text.contains("own ttl       2h without use"), "{text}");

@@ -41,7 +41,7 @@ async fn a11_07_a_resource_that_is_not_watched_cannot_be_unsubscribed_from() {
     }
 }
 
-// C16: the session goes on, so the answer is none that would end it for its client.
+// C16: the session goes on, so the answer must not end it for its client.
 #[tokio::test]
 async fn c16_events_that_are_gone_are_no_reason_to_end_the_session() {
     let settings = [("streams.max_session_events", "2"), ("streams.on_gap", "error")];

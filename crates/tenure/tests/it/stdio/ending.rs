@@ -1,4 +1,4 @@
-//! How it ends: by the client, by a signal, by nobody reading; and in which order.
+//! How it ends: by the client, by a signal, because its output is not read; and in which order.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ async fn busy(arguments: &[&str]) -> Process {
     process
 }
 
-/// The states of the sessions in a store that nobody has open.
+/// The states of the sessions in a store that is not open.
 async fn states(place: &Place) -> Vec<String> {
     let state = |row: &Value| format!("{} {}", row["state"], row["end"]).replace('"', "");
     place.rows(&[]).await.iter().map(state).collect()
@@ -45,7 +45,7 @@ async fn what_is_unfinished_after_the_grace_period_is_interrupted() {
 }
 
 #[tokio::test]
-async fn a_question_that_nobody_can_answer_holds_up_nothing() {
+async fn an_unanswerable_question_holds_up_nothing() {
     let mut process = Process::open(&["--set", "shutdown.grace=1h"]).await;
     process.call(1, "ask_name", &json!({})).await;
     assert_eq!(process.message().await["method"], "elicitation/create");
@@ -135,7 +135,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn it_ends_well_when_nobody_reads_its_output() {
+async fn it_ends_well_when_its_output_is_not_read() {
     let place = Place::new();
     let mut process = Process::open(&["--store", &place.url()]).await;
     process.close_output();

@@ -67,7 +67,7 @@ async fn progress_comes_before_the_answer_and_a_withdrawn_request_is_silent() {
     process.request(2, "tools/call", &counted).await;
     assert_eq!(process.message().await["method"], "notifications/progress");
     process.request(2, "tools/list", &params(json!({}))).await;
-    // What it said before it was withdrawn may still be on its way.
+    // Messages from before the withdrawal may still be on their way.
     let refused = loop {
         let message = process.message().await;
         if message.get("id").is_some() {

@@ -22,7 +22,7 @@ pub(crate) struct Process {
 /// How a process ended.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// The messages that nobody had read.
+    /// The messages that were not read.
     pub(crate) rest: Vec<Value>,
     pub(crate) logs: String,
 }
@@ -68,7 +68,7 @@ impl Process {
         within("logs", self.logs).await.expect("logs")
     }
 
-    /// Nobody reads what is logged from here on.
+    /// From here on the log is not read.
     pub(crate) fn close_logs(&self) {
         self.logs.abort();
     }

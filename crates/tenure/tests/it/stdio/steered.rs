@@ -97,7 +97,7 @@ async fn news_that_belong_to_no_request_are_passed_on() {
     let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [] } });
     steered.talk.send(&answer).await;
     assert!(within("the answer", roots).await.unwrap().is_ok());
-    // What is said while it ends is said all the same.
+    // A message that comes while it ends is delivered all the same.
     let call = steered.call(1).await;
     steered.talk.close_input();
     announce(&link, "three").await;
@@ -163,7 +163,7 @@ async fn a_stream_that_closes_early_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_nobody_and_loses_nothing() {
+async fn a_client_that_does_not_read_holds_up_no_call_and_loses_nothing() {
     let (mut steered, _link) = Steered::open(&[]).await;
     let (one, two) = (steered.call(1).await, steered.call(2).await);
     let mut expected = Vec::new();

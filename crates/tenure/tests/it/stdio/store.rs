@@ -1,4 +1,4 @@
-//! The store of a stdio process: shared with nobody at the same time, sound after a kill, open to operators.
+//! The store of a stdio process: used by one process at a time, sound after a kill, open to operators.
 
 use expect_test::expect_file;
 use serde_json::{Value, json};

@@ -46,7 +46,7 @@ async fn a_declined_elicitation_is_an_answer_too() {
     let (mut stream, id) = asked_for_a_name(&session).await;
     session.post(&answer(&id, &json!({ "action": "decline" }))).send(node.address()).await;
     let (_, message) = stream.message().await.unwrap();
-    assert_eq!(message["result"]["content"][0]["text"], "Hello, whoever you are!");
+    assert_eq!(message["result"]["content"][0]["text"], "Hello, stranger!");
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn questions_of_the_server_have_ids_of_their_own() {
         let (_, question) = stream.message().await.unwrap();
         assert_eq!(question["method"], "roots/list");
         assert!(ids.insert(question["id"].to_string()), "an id was used twice");
-        // That it may be the same number as the client's own request confuses nobody.
+        // It may be the same number as the client's own request, which must not confuse either side.
         session.post(&answer(&question["id"], &json!({ "roots": [] }))).send(session.server).await;
         let roots: Value = within("the answer", asking).await.unwrap().unwrap().read().unwrap();
         assert_eq!(roots, json!({ "roots": [] }));
@@ -131,7 +131,7 @@ async fn a_client_is_not_asked_what_it_cannot_answer() {
 }
 
 #[tokio::test]
-async fn a_question_nobody_answers_is_given_up_and_withdrawn() {
+async fn an_unanswered_question_is_given_up_and_withdrawn() {
     let mut steered = Steered::with(&[("timeouts.client_answer", "50ms")]).await;
     let (session, _link) = steered.session().await;
     let (call, mut stream) = steered.streaming_call(&session, 1).await;

@@ -47,7 +47,7 @@ async fn a_call_that_reports_progress_becomes_a_stream_that_ends_with_its_answer
 }
 
 #[tokio::test]
-async fn progress_that_nobody_asked_for_is_not_sent() {
+async fn progress_without_a_token_is_not_sent() {
     let mut steered = Steered::start().await;
     let (session, _link) = steered.session().await;
     let mut connection = session.request(7, "tools/call", &json!({})).begin(session.server).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 pub(crate) use tenure_testkit::wire::{DEADLINE, within};
 
-/// Waits until something holds that nobody announces.
+/// Waits until a condition holds that is not announced.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let look = async {
         while !holds() {

@@ -23,7 +23,7 @@ async fn a_batch_on_a_calls_stream_is_heard_and_answers_the_call() {
     let (asked, call) = calling(&mut server, &session).await;
     let last = response(&asked, &json!({ "result": {} }));
     let mut stream = asked.stream().await;
-    // What is not a message costs itself; the order within a batch means nothing.
+    // Only the element that is not a message is lost; the order within a batch means nothing.
     stream.event(&json!([news("one"), 7, ping(), last, news("two")])).await;
     assert_eq!(call.events().await.rest().await, ["one", "two", "result 7"]);
     assert_eq!(server.posted_answer().await.body["id"], "theirs");

@@ -63,7 +63,7 @@ async fn a_modern_client_that_hangs_up_withdraws_its_request_before_the_session_
     let cancelled = server.post("notifications/cancelled").await;
     assert_eq!(cancelled.body["params"]["requestId"], working.body["id"]);
     cancelled.accept().await;
-    // What it says late could belong to somebody else.
+    // Its late messages could belong to another caller.
     server.delete().await.refuse("405 Method Not Allowed").await;
 }
 
@@ -101,7 +101,7 @@ async fn the_stream_of_a_session_outlives_its_connection_before_a_server_that_ke
     assert_eq!(progress(&mut events).await, Some(1));
     let seen = events.last_id();
     drop(events);
-    // One while nobody listens, one after the client is back; the server hears of neither the loss nor the return.
+    // One while the client does not listen, one after the client is back; the server hears of neither the loss nor the return.
     stream.event(&step(2)).await;
     let mut events = session.resume(&seen).await;
     assert_eq!(progress(&mut events).await, Some(2));

@@ -137,9 +137,9 @@ async fn other_refusals_say_nothing_of_the_transport() {
         let mut server = Server::start().await;
         let front = gateway_with(server.url(), &[]).await;
         let there = async { server.post("initialize").await.refuse(status).await };
-        // Nobody answers a GET.
+        // The server does not answer a GET.
         let (refused, ()) = tokio::join!(initialize("2025-11-25").send(front.address()), there);
-        // What a server says of credentials is not for clients.
+        // A server's words about credentials are not for clients.
         let expected = if status.starts_with('4') { "backend_unauthorized" } else { status };
         assert!(refused.text().contains(expected), "{refused:?}");
     }
@@ -161,7 +161,7 @@ async fn an_endpoint_elsewhere_gets_nothing() {
     let error = refused.json()["error"].clone();
     assert!(error["message"].as_str().unwrap().contains("another origin"), "{error}");
     let elsewhere = elsewhere.into_std().unwrap();
-    assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody came");
+    assert_eq!(elsewhere.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nothing connected");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn requests_fail_at_once_while_the_server_is_down() {
     let (server, _front, session, stream) = through(&[]).await;
     let address = server.address();
     drop((server, stream));
-    within("nobody listens", async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    within("the port is closed", async { while TcpStream::connect(address).await.is_ok() {} }).await;
     for id in 1..4 {
         let error = within("an answer", session.tool(id, "any", &json!({}))).await.json()["error"].clone();
         assert_eq!(error["code"], -31011, "{error}");

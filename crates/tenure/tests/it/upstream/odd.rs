@@ -1,4 +1,4 @@
-//! What a server upstream can do wrong, and what nobody may notice of it.
+//! Faults of a server upstream that its clients must not notice.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn an_answer_after_an_id_that_cannot_be_sent_is_not_resumed() {
     server.get().await.refuse("405 Method Not Allowed").await;
     let (asked, call) = calling(&mut server, &session).await;
     asked.stream().await.write("id: \u{1}\nretry: 0\ndata:\n\n").await;
-    // A GET without an id would be for another stream; nobody answers it here.
+    // A GET without an id would be for another stream; it is not answered here.
     let answer = answer(call).await;
     assert_eq!(answer["error"]["data"]["reason"], "interrupted", "{answer}");
 }
@@ -186,7 +186,7 @@ async fn a_call_that_never_left_says_so() {
     server.get().await.refuse("405 Method Not Allowed").await;
     let address = server.address();
     drop(server);
-    within("nobody listens", async { while TcpStream::connect(address).await.is_ok() {} }).await;
+    within("the port is closed", async { while TcpStream::connect(address).await.is_ok() {} }).await;
     let error = session.tool(7, "any", &json!({})).await.json()["error"].clone();
     assert_eq!(error["data"]["reason"], "backend_unavailable");
     assert_eq!(error["data"]["refused"], true, "so the client may call again: {error}");

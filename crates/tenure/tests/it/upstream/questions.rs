@@ -1,4 +1,4 @@
-//! A server upstream that asks more than anybody could answer, and takes no answers.
+//! A server upstream that asks more than a client could answer, and takes no answers.
 
 use std::collections::HashSet;
 
@@ -84,7 +84,7 @@ async fn questions_beyond_the_bound_are_refused_until_others_are_answered() {
     let (_, question) = events.message().await.unwrap();
     assert!(!asked.contains(&question["id"]), "another question: {question}");
 
-    // What is taken back makes room too.
+    // A question that is withdrawn makes room too.
     let back =
         json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
     stream.event(&back).await;

@@ -76,12 +76,12 @@ impl Server {
         self.next(method, |asked| asked.body["method"] == method).await
     }
 
-    /// Whether something was posted there that nobody waited for.
+    /// Whether something was posted there that the test did not wait for.
     pub(super) fn has_post_to(&self, path: &str) -> bool {
         self.early.iter().any(|asked| asked.head.starts_with(&format!("post {path} ")))
     }
 
-    /// Whether a message with this JSON-RPC method was posted that nobody waited for.
+    /// Whether a message with this JSON-RPC method was posted that the test did not wait for.
     pub(super) fn has_posted(&mut self, method: &str) -> bool {
         self.early.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
         self.early.iter().any(|asked| asked.body["method"] == method)
@@ -113,7 +113,7 @@ impl Server {
         self.next("an error", |asked| asked.body.get("error").is_some()).await
     }
 
-    /// How many responses were posted that nobody waited for.
+    /// How many responses were posted that the test did not wait for.
     pub(super) fn count_of_answers(&self) -> usize {
         self.early.iter().filter(|asked| asked.body.get("result").is_some()).count()
     }

@@ -166,7 +166,7 @@ async fn an_authorization_server_that_refuses_or_is_away_is_asked_once_in_ten_se
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_expires_and_nobody_waits() {
+async fn a_token_is_renewed_before_it_expires_and_no_request_waits() {
     let world = World::with(BY_SECRET).await;
     // Four fifths of five seconds are four.
     world.server.tokens_live(5);

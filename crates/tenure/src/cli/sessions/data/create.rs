@@ -13,7 +13,7 @@ use crate::operator::{DataRow, NamedData, NewData};
 
 #[derive(Args, Debug)]
 pub(in crate::cli) struct CreateArgs {
-    /// Only this principal can use it. A server that asks nobody who they are takes everybody for anonymous.
+    /// Only this principal can use it. To a server without authentication all clients are anonymous.
     /// [default: anonymous]
     #[arg(long, value_name = "NAME", conflicts_with = "copy_of")]
     owner: Option<String>,
@@ -27,7 +27,7 @@ pub(in crate::cli) struct CreateArgs {
     /// with that a client makes]
     #[arg(long, value_name = "JSON", conflicts_with = "copy_of")]
     data: Option<String>,
-    /// How long it lives when nobody uses it, such as 30d. [default: as its kind, else `data_sessions.idle_ttl`]
+    /// How long it lives without use, such as 30d. [default: as its kind, else `data_sessions.idle_ttl`]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "copy_of")]
     ttl: Option<Duration>,
     /// Another data session whose owner, kind and contents it has.
@@ -99,9 +99,7 @@ fn told(named: &NamedData) -> String {
     let row = &named.row;
     let kind = row.kind.as_deref().unwrap_or_default();
     let secret = match &row.owner {
-        None => {
-            "its id is a secret: whoever has it can use the data session; it is not shown again".to_owned()
-        }
+        None => "its id is a secret that gives access to the data session; it is not shown again".to_owned(),
         Some(owner) => {
             format!("its id is a secret of `{owner}`, who alone can use it; `select` shows it again")
         }
@@ -131,12 +129,12 @@ mod tests {
 
     #[test]
     fn the_id_is_called_a_secret_and_an_odd_kind_is_warned_of() {
-        expect!["made d-00000000, a workspace; its id is a secret: whoever has it can use the data session; it is not shown again"]
+        expect!["made d-00000000, a workspace; its id is a secret that gives access to the data session; it is not shown again"]
             .assert_eq(&said(&json!({})));
         expect!["made d-00000000, a workspace; its id is a secret of `ann`, who alone can use it; `select` shows it again"]
             .assert_eq(&said(&json!({ "owner": "ann" })));
         expect![[r"
-            made d-00000000, a basket; its id is a secret: whoever has it can use the data session; it is not shown again
+            made d-00000000, a basket; its id is a secret that gives access to the data session; it is not shown again
             warning: no tool of the server works on a `basket`, only on `workspace`, `list`"]]
         .assert_eq(&said(&json!({ "kind": "basket", "kinds": ["workspace", "list"] })));
     }

@@ -28,7 +28,7 @@ pub(in crate::cli) struct DataListArgs {
     /// Show so many at most.
     #[arg(long, value_name = "N", default_value = "100")]
     limit: NonZeroUsize,
-    /// Only data sessions of this principal; `anonymous` for those of nobody in particular.
+    /// Only data sessions of this principal; `anonymous` for those without an owner.
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
     /// Only data sessions of this kind.

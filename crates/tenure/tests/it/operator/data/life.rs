@@ -72,7 +72,7 @@ async fn the_list_of_sessions_mentions_data_sessions() {
 }
 
 #[tokio::test]
-async fn a_prepared_data_session_is_used_by_whoever_gets_its_id() {
+async fn a_prepared_data_session_is_used_by_the_client_that_gets_its_id() {
     let place = Place::new();
     let server = place.serve().await;
     let data = r#"{"notes":["read me"]}"#;
@@ -82,7 +82,7 @@ async fn a_prepared_data_session_is_used_by_whoever_gets_its_id() {
     assert_eq!(
         said.err,
         format!(
-            "made {name}, a workspace; its id is a secret: whoever has it can use the data session; it is not shown again\n"
+            "made {name}, a workspace; its id is a secret that gives access to the data session; it is not shown again\n"
         )
     );
     assert!(
@@ -219,7 +219,7 @@ async fn one_that_has_expired_is_resumed_and_its_client_goes_on() {
     let name = place.data_name().await;
     let said = place.data(&["resume", &name]).await;
     assert!(said.starts_with(&format!("resumed {name}; it expires in ")), "{said}");
-    assert!(said.ends_with(" UTC) if nobody uses it\n"), "{said}");
+    assert!(said.ends_with(" UTC) if it is not used\n"), "{said}");
     let expired = async { while place.data_rows(&["--state", "expired"]).await.is_empty() {} };
     within("it expires", expired).await;
     assert_eq!(client.refusal().await, "session_expired");
