@@ -1,10 +1,12 @@
 """Deploys one node again and again while every client of the matrix calls, and counts the calls that a deploy breaks.
 
-Usage: python deploys.py DIR TENURE [N] [--way take-over|restart] [--clients PATTERN] [--server v1|v2] [--behind http|stdio]
+Usage: python deploys.py DIR TENURE [N] [--way take-over|restart|rolling] [--clients PATTERN] [--server v1|v2]
+                         [--behind http|stdio] [--nats NATS] [--balancers DIR]
 
 DIR and TENURE are those of `matrix.py`; N is the number of deploys (default: 10). `take-over` starts the next process with
 `--take-over`, so that no connection is refused; `restart` stops the old process and starts the next one when it has gone,
-which refuses connections in between. The server behind is one over HTTP, which stays; over stdio there is one process for each
+which refuses connections in between. `rolling` replaces three nodes of a cluster, one after the other, behind a balancer without
+stickiness; it needs a NATS server and the folder that `tests/balancers/install` filled. The server behind is one over HTTP, which stays; over stdio there is one process for each
 session, and every deploy starts all of them again, which takes a machine with more than a few cores. Each client makes short and long calls, safe and unsafe, all the time. Prints for each
 client and kind of call how many were made and how those ended that got no result; fails if there are any but unsafe calls
 that outlasted the grace and said so. An unsafe call that was run twice, or was answered and not run, is an error whatever the
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from cluster import Cluster
 from gateway import Gateway, tail
 from matrix import GOOD, LONG_SECONDS, word
 from roster import ENDED, Client, roster
@@ -102,6 +105,8 @@ class Load:
 async def deploy(gateway, way):
     if way == "take-over":
         await gateway.take_over()
+    elif way == "rolling":
+        await gateway.roll()
     else:
         await gateway.terminate()
         await gateway.start()
@@ -124,10 +129,12 @@ async def main():
     parser.add_argument("folder")
     parser.add_argument("tenure")
     parser.add_argument("deploys", nargs="?", type=int, default=10)
-    parser.add_argument("--way", choices=["take-over", "restart"], default="take-over")
+    parser.add_argument("--way", choices=["take-over", "restart", "rolling"], default="take-over")
     parser.add_argument("--clients", default="*")
     parser.add_argument("--server", choices=["v1", "v2"], default="v1")
     parser.add_argument("--behind", choices=["http", "stdio"], default="http")
+    parser.add_argument("--nats", type=Path, default=Path(".dev/nats/newest"))
+    parser.add_argument("--balancers", type=Path, default=Path(".dev/balancers"))
     arguments = parser.parse_args()
     kinds = {name: kind for name, kind in roster(arguments.folder).items() if fnmatchcase(name, arguments.clients)}
     node = next(iter(kinds.values())).command[0]
@@ -135,7 +142,11 @@ async def main():
         node = roster(arguments.folder)["ts1"].command[0]
     folder = Path(tempfile.mkdtemp(prefix="deploys-"))
     clients, times = {}, []
-    async with Gateway(arguments.tenure, node, folder, arguments.server, arguments.behind == "http") as gateway:
+    if arguments.way == "rolling":
+        place = Cluster(arguments.tenure, node, folder, arguments.server, arguments.nats, arguments.balancers)
+    else:
+        place = Gateway(arguments.tenure, node, folder, arguments.server, arguments.behind == "http")
+    async with place as gateway:
         load = Load(gateway)
         try:
             for name, kind in kinds.items():

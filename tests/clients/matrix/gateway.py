@@ -61,10 +61,10 @@ class Gateway:
     def server_command(self, transport):
         return (self.node, str(HERE / "server.mjs"), self.version, transport, str(self.record))
 
-    async def spawn(self, name, *command):
+    async def spawn(self, name, *command, env=None):
         """Starts a program that says as its first line that it is ready."""
         with (self.folder / f"{name}.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=log)
+            process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=log, env=env)
         line = await asyncio.wait_for(process.stdout.readline(), PATIENCE_SECONDS)
         if not line:
             raise RuntimeError(f"`{name}` did not start: {tail(self.folder / f'{name}.log')}")

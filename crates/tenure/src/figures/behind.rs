@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::counted::{Counted, Figures};
 use super::metrics::{ByBackend, ClientLabels, StartLabels};
 use super::observers::{MAIN, code_label, method_label};
-use super::tools::Tools;
+use super::tools::{CallKind, Tool, Tools};
 use super::view::{BackendRow, ServerName, TimedText};
 
 /// The longest text of an error that is kept.
@@ -29,6 +29,9 @@ const LONGEST_ERROR: usize = 300;
 
 /// The place of a server's own tools among those of endpoints.
 const OWN_TOOLS: &str = "server ";
+
+/// Calls at a server behind have neither a revision nor a transport among their labels.
+const ONE_KIND: CallKind = (None, "");
 
 /// How a server is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -291,7 +294,7 @@ fn counted(
     }
     let tool = match call.request.method {
         Method::ToolsCall => params::tool_name(call.request.params.as_ref())
-            .map(|name| Arc::clone(&counted.tools.find(Some(&server.own_tools), &name).name)),
+            .map(|name| counted.tools.find(Some(&server.own_tools), &name)),
         _ => None,
     };
     let (is_tool, is_list) =
@@ -318,9 +321,19 @@ fn counted(
                 Some(error.reason().map_or_else(|| code_label(error.code()), Reason::as_str))
             }
         };
-        let tenure_backend = Arc::clone(&server.name);
-        let labels = ClientLabels { mcp_method_name, gen_ai_tool_name: tool, error_type, tenure_backend };
-        counted.metrics.client_operations.get_or_create(&labels).observe(began.elapsed().as_secs_f64());
+        let histogram = |tool: Option<&Tool>| {
+            counted.metrics.client_operations.get_or_create_owned(&ClientLabels {
+                mcp_method_name,
+                gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
+                error_type,
+                tenure_backend: Arc::clone(&server.name),
+            })
+        };
+        let took = began.elapsed();
+        match (&tool, error_type) {
+            (Some(tool), None) => tool.observe_well(ONE_KIND, took, || histogram(Some(tool))),
+            _ => histogram(tool.as_deref()).observe(took.as_secs_f64()),
+        }
         reply
     })
 }

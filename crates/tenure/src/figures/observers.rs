@@ -12,7 +12,7 @@ use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
 use super::calls::EndedCall;
 use super::counted::{Counted, Figures};
 use super::metrics::{AuthLabels, ByCause, ByKind, ByOutcome, ByReason, OperationLabels};
-use super::tools::OTHER;
+use super::tools::{OTHER, Tool};
 use super::view::{EndedRow, Live, LiveSession};
 
 /// The label of the endpoint without a name.
@@ -103,15 +103,22 @@ impl Counted {
         if let Some(tool) = &tool {
             self.tools.count_call(tool, request.duration, has_failed);
         }
-        let labels = OperationLabels {
-            mcp_method_name: method_label(method),
-            gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
-            error_type: error_type(request.outcome),
-            mcp_protocol_version: request.protocol,
-            network_transport: network(request.transport),
-            tenure_backend: self.servers.label(request.endpoint),
+        let error_type = error_type(request.outcome);
+        let kind = (request.protocol, network(request.transport));
+        let histogram = |tool: Option<&Tool>| {
+            self.metrics.operations.get_or_create_owned(&OperationLabels {
+                mcp_method_name: method_label(method),
+                gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
+                error_type,
+                mcp_protocol_version: kind.0,
+                network_transport: kind.1,
+                tenure_backend: self.servers.label(request.endpoint),
+            })
         };
-        self.metrics.operations.get_or_create(&labels).observe(request.duration.as_secs_f64());
+        match (&tool, error_type) {
+            (Some(tool), None) => tool.observe_well(kind, request.duration, || histogram(Some(tool))),
+            _ => histogram(tool.as_deref()).observe(request.duration.as_secs_f64()),
+        }
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! Only names from a server's own list count, at most 200 for each endpoint; all others together are `_other`. A client can
 //! therefore not make series. In: answers to `tools/list` that passed, and calls that ended. Out: a name that is shared by all that
-//! use it.
+//! use it, and the histogram of the calls that went well.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
+use prometheus_client::metrics::histogram::Histogram;
 use serde::Deserialize;
 use tenure_protocol::RawJson;
 use tokio::time::Instant;
@@ -34,12 +36,12 @@ const PART: Duration = Duration::from_secs(600);
 pub(super) struct Tools {
     began: Instant,
     /// By the name of the endpoint, which the configuration decides; empty for the one without a name.
-    endpoints: RwLock<HashMap<Box<str>, Endpoint>>,
+    endpoints: RwLock<HashMap<Box<str>, Endpoint, RandomState>>,
 }
 
 #[derive(Debug)]
 struct Endpoint {
-    tools: HashMap<Arc<str>, Arc<Tool>>,
+    tools: HashMap<Arc<str>, Arc<Tool>, RandomState>,
     other: Arc<Tool>,
 }
 
@@ -49,7 +51,12 @@ pub(super) struct Tool {
     pub(super) name: Arc<str>,
     endpoint: Option<Box<str>>,
     hour: Mutex<Hour>,
+    /// The histograms of calls that went well, so that most calls need not look them up by all of their labels.
+    well: RwLock<Vec<(CallKind, Histogram)>>,
 }
+
+/// The labels in which calls of one tool differ that go well: the revision and the transport. There are a dozen pairs.
+pub(super) type CallKind = (Option<&'static str>, &'static str);
 
 #[derive(Debug, Default)]
 struct Hour {
@@ -67,13 +74,29 @@ struct Part {
 
 impl Endpoint {
     fn new(endpoint: Option<&str>) -> Self {
-        Self { tools: HashMap::new(), other: Tool::new(OTHER, endpoint) }
+        Self { tools: HashMap::default(), other: Tool::new(OTHER, endpoint) }
     }
 }
 
 impl Tool {
     fn new(name: &str, endpoint: Option<&str>) -> Arc<Self> {
-        Arc::new(Self { name: name.into(), endpoint: endpoint.map(Box::from), hour: Mutex::default() })
+        let endpoint = endpoint.map(Box::from);
+        Arc::new(Self { name: name.into(), endpoint, hour: Mutex::default(), well: RwLock::default() })
+    }
+
+    /// Adds a call that went well to its histogram, which is made or looked up only the first time.
+    pub(super) fn observe_well(&self, kind: CallKind, took: Duration, histogram: impl FnOnce() -> Histogram) {
+        let seconds = took.as_secs_f64();
+        if let Some((_, known)) = self.well.read().iter().find(|(known, _)| *known == kind) {
+            return known.observe(seconds);
+        }
+        let histogram = histogram();
+        histogram.observe(seconds);
+        let mut well = self.well.write();
+        // Another call may have been first.
+        if !well.iter().any(|(known, _)| *known == kind) {
+            well.push((kind, histogram));
+        }
     }
 }
 
@@ -217,6 +240,23 @@ mod tests {
         tools.learn(None, &RawJson::of(&json!({ "tools": many })));
         assert_eq!(tools.count(None), MOST);
         assert_eq!(&*tools.find(None, "made-up-99999").name, OTHER);
+    }
+
+    #[test]
+    fn a_histogram_is_looked_up_once_for_each_revision_and_transport() {
+        let tools = Tools::new();
+        let tool = tools.find(None, "echo");
+        let (mut made, took) = (Vec::new(), Duration::from_millis(2));
+        for kind in [(Some("2025-11-25"), "tcp"), (None, "tcp"), (Some("2025-11-25"), "tcp"), (None, "tcp")] {
+            tool.observe_well(kind, took, || {
+                let histogram = Histogram::new([1.0]);
+                made.push(histogram.clone());
+                histogram
+            });
+        }
+        let counts: Vec<_> = made.iter().map(|histogram| format!("{histogram:?}")).collect();
+        assert_eq!(counts.len(), 2);
+        assert!(counts.iter().all(|text| text.contains("count: 2")), "{counts:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -155,6 +155,8 @@ async fn a_full_disk_refuses_what_grows_and_works_again_when_there_is_room() {
         }
         from = counts;
     };
+    let counts: Vec<_> = taken.iter().map(|(count, _)| *count).collect();
+    assert!(counts.iter().all(|count| *count > 1), "each writer gets something in: {counts:?}");
     let Health::Full { free, reserve } = store.health() else { panic!("{:?}", store.health()) };
     // A little more than the reserve may be free: then the next event would need more than that.
     assert!(0 < free && free < reserve + (32 << 10), "{free} of {reserve}");
