@@ -177,7 +177,7 @@ enum Command {
         tenure nodes --store nats://10.0.0.1:4222\n  \
         tenure nodes --json | jq 'select(.state != \"serving\")'")]
     Nodes(nodes::NodesArgs),
-    /// Show how much memory and room clients use in a running server, and which of them use most.
+    /// Show how much memory and room clients use in a server, and which of them use most.
     #[command(after_help = "Examples:\n  \
         tenure usage\n  \
         tenure usage --json | jq 'select(.used * 2 > .total)'")]
@@ -188,7 +188,7 @@ enum Command {
     /// Make, list and revoke keys for clients.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
-    /// List principals that have sessions, data, tasks or calls on a server, and revoke one of them.
+    /// List the principals that have something on a server, and revoke one of them.
     #[command(subcommand)]
     Principals(principals::PrincipalsCommand),
     /// Verify an audit log, or show its records.

@@ -167,12 +167,12 @@ mod tests {
             hint: write arguments as '{"text":"hello"}', as text=hello, as count:=3, or as @file.json
 
             ## hello
-            error: `hello` is no argument
+            error: `hello` is not an argument
 
             hint: write arguments as '{"text":"hello"}', as text=hello, as count:=3, or as @file.json
 
             ## =hello
-            error: `=hello` is no argument
+            error: `=hello` is not an argument
 
             hint: write arguments as '{"text":"hello"}', as text=hello, as count:=3, or as @file.json
 
