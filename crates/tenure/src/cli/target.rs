@@ -169,11 +169,11 @@ mod tests {
 
     #[test]
     fn no_server_and_two_servers_are_explained() {
-        expect_test::expect![[r#"
+        expect_test::expect![[r"
             error: `echo` is not the URL of a server
 
             hint: begin with a URL such as `http://127.0.0.1:8484/mcp`, or end with the command that starts the server, such as `-- tenure stdio`
-        "#]]
+        "]]
         .assert_eq(&Target::split(&words("echo a=b"), &[]).unwrap_err().to_string());
         expect_test::expect![[r"
             error: two servers: `http://localhost/mcp`, and a command after `--`
