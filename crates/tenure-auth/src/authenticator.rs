@@ -168,7 +168,7 @@ impl Authenticator {
         resource: &ProtectedResource,
         now: UnixSeconds,
     ) -> Arc<Verdict> {
-        // Read before the verdict is looked up, so that a revocation meanwhile is noticed with the next request.
+        // Read before the verdict is looked for: what is taken back meanwhile is noticed with the next request.
         let generation = self.0.generation.number();
         let shown = last.and_then(|last| last.verdict(&self.0.generation, resource, token));
         if let Some(verdict) = shown.filter(|verdict| verdict.counts(generation, now)) {

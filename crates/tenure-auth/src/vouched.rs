@@ -2,7 +2,7 @@
 //!
 //! The process that a request reaches verifies its credentials; the process that serves it gets this instead of them. It has
 //! all that decides what the caller may do and until when, also whether its credentials have been taken back since, and
-//! nothing with which another could pass for the caller.
+//! nothing by which anybody could pass for the caller.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -154,7 +154,7 @@ impl Endpoint {
         if sender.hop != Hop::Client {
             return Ok(None);
         }
-        // A second session, whose id no client has, expires.
+        // A second session that nobody knows expires.
         let is_safe = *method == Method::Initialize || params::repeat(method) == Repeat::Safe;
         for node in in_any_order(relay) {
             match self.ask(relay, node, parts, sender, carried, RequestTry::First).await {

@@ -154,7 +154,7 @@ impl Hold {
         self.until = self.until.max((Instant::now() + HOLD).min(self.began + LONGEST_HOLD));
     }
 
-    /// The error for a request that has waited long enough: one that may have been begun must not be sent again.
+    /// How the request ends that has waited long enough: one that may have been begun must not be sent again.
     fn given_up(&self, error: Error, parts: &Parts) -> Error {
         let may_have_begun = self.attempt == RequestTry::Again && parts.method == Method::POST;
         match error.reason() == Reason::StoreUnavailable && may_have_begun {

@@ -92,7 +92,7 @@ enum Source {
     Answer(Box<Body>),
     /// No node at present.
     Seeking(BoxFuture<Source>),
-    /// The last event of the stream.
+    /// The last words of the stream.
     Closing(Bytes),
     /// Nothing comes any more.
     Over,
@@ -243,7 +243,7 @@ impl KeptRequest {
         let is_of_session = self.headers.contains_key(headers::SESSION_ID);
         match carried {
             Some((body, held)) if last.is_none() && is_of_session => self.asked_again(body, held).await,
-            // Without a note it is unknown whether it was carried out.
+            // No note says whether it was carried out.
             Some(_) if last.is_none() => Source::Closing(self.given_up(false)),
             _ => self.listened(last.as_deref()).await,
         }
@@ -305,7 +305,7 @@ impl KeptRequest {
         }
     }
 
-    /// The last event of a stream that does not go on: its client comes back for the rest, or learns that its request has no
+    /// The last words of a stream that does not go on: its client comes back for the rest, or learns that its request has no
     /// answer.
     fn given_up(&self, can_come_back: bool) -> Bytes {
         let mut out = BytesMut::new();

@@ -255,7 +255,7 @@ impl Drop for OpenCallRecord {
     }
 }
 
-/// The limit that has refused a call, in any form; `None` if no limit has.
+/// The limit that has refused a call, in whichever form; `None` if none has.
 fn limit_of(reply: &Reply) -> Option<Reason> {
     let reason = match reply {
         Ok(result) if says_it_failed(result.bytes()) => refusal_in(result.bytes()),

@@ -469,11 +469,11 @@ keys! {
     /// behind a proxy that is not listed: set `100%` there.
     "clients.max_share": Optional<Share> => config.clients.share;
 
-    /// How often one client address may begin a session. Without it `30/min` for clients that are not on this machine; a
-    /// configured limit holds for all. Clients behind a proxy that is not in `http.trusted_proxies` have its address: set this to `off` there.
+    /// How often one client address may begin a session. Without it `30/min` for clients that are not on this machine; what is
+    /// written holds for all. Clients behind a proxy that is not in `http.trusted_proxies` have its address: set this to `off` there.
     "limits.initialize": Optional<RateOrOff> => config.rates.initialize;
     /// How often the credentials of one client address may be refused, expired ones aside. Beyond it they are refused with 429.
-    /// Without it `10/min` for clients that are not on this machine; a configured limit holds for all.
+    /// Without it `10/min` for clients that are not on this machine; what is written holds for all.
     "limits.failed_credentials": Optional<RateOrOff> => config.rates.failed_credentials;
     /// Requests of one principal, such as `100/s burst 200`. Without authentication, all clients are one principal.
     "limits.principal": RateOrOff => config.rates.calls.principal;

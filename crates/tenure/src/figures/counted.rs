@@ -156,7 +156,7 @@ impl Figures {
         self.0.ended.last(limit)
     }
 
-    /// The counters of a session, awake or dormant, and its timeline.
+    /// What was counted of a session, awake or dormant, and what happened to it.
     ///
     /// # Cancel safety
     /// It only reads.

@@ -234,7 +234,7 @@ impl<const JSON: bool> Fields<'_, JSON> {
         }
     }
 
-    /// A text that any client may have written.
+    /// A text that may come from anybody.
     fn text(&mut self, key: Key, value: &str) {
         // Without a branch for each byte, so that many are looked at with one instruction.
         let is_bare = |byte: u8| byte.is_ascii_graphic() & !matches!(byte, b'"' | b'\\' | b'=');

@@ -85,7 +85,7 @@ fn in_flight(call: &CallView, now: Time) -> String {
     }
     words.push(match call.stream {
         Some(stream) if call.is_read => format!("on stream {stream}, which is read"),
-        Some(stream) => format!("on stream {stream}, which has no reader"),
+        Some(stream) => format!("on stream {stream}, which nobody reads"),
         None => "not a stream yet".to_owned(),
     });
     words.join("  ")
@@ -157,7 +157,7 @@ mod tests {
               version       12
 
             requests in flight
-              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which has no reader
+              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which nobody reads
               id 8  tools/call long_task  for 9s  progress 1s ago  on stream 8, which is read
 
             streams
