@@ -183,7 +183,7 @@ async fn how_tasks_end_that_do_not_end_well() {
         (Err(RpcError::new(-32602, "There is no such task")), -32603, "There is no such task", false),
         (Err(RpcError::new(-32603, "broken")), -32603, "broken", true),
         (Ok(json!({ "resultType": "complete" })), -32603, "cannot be read", true),
-        (Ok(holding("completed", "result", json!({ "resultType": "task" }))), -32603, "no answer", false),
+        (Ok(holding("completed", "result", json!({ "resultType": "task" }))), -32603, "not an answer", false),
     ];
     for (got, code, words, is_cancelled) in table {
         let mut world = World::new();
