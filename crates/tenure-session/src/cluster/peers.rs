@@ -135,7 +135,7 @@ impl Peers {
         seen
     }
 
-    /// The nodes of the last list with which this node is compared. Without silent ones: they no longer act, and only
+    /// The nodes of the last list, as this one is judged among them. Without those that are silent: they act no more, and only
     /// a node that may act removes their records.
     pub(super) fn others(&self, now: Instant) -> Vec<Other<'_>> {
         let alive =

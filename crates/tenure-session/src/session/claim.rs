@@ -180,7 +180,7 @@ impl SessionRuntime {
             Ok(epoch) => Ok(Claimed { by, epoch, from }),
             Err(error @ (StoreError::Fenced | StoreError::Unknown)) => {
                 if error == StoreError::Unknown && self.roster.is_some() {
-                    // The claim may still happen, and then this node would own a session that it does not have.
+                    // It may still happen, and nothing here would be left of the session then.
                     self.unreleased.add(key);
                 }
                 Err(NotClaimed::Again(error))

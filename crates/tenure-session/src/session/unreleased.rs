@@ -1,4 +1,4 @@
-//! Sessions that this node may own in the store but does not have: a release failed, the outcome of a claim is unknown,
+//! Sessions that this node may own in the store without having them: a release failed, the outcome of a claim is unknown,
 //! the log of an ended session could not be dropped, or a session was given up although this node kept its name.
 //!
 //! Such a session wakes when it is used, but it would not expire before, and neither would its tombstone: the other nodes
@@ -91,7 +91,7 @@ impl SessionRuntime {
 
     /// Makes sure that a session that is not in memory here has no owner, or another living node as its owner.
     async fn settle_owner(self: &Arc<Self>, key: SessionKey) -> Result<(), StoreError> {
-        // The task that holds it gives it back.
+        // Whatever has it gives it back in its time.
         let Some(_hold) = self.try_hold(key) else { return Ok(()) };
         let claimed = match self.claim(key).await {
             Ok(claimed) => claimed,
