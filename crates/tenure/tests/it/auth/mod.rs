@@ -11,6 +11,7 @@ mod taken_back;
 pub(crate) mod office;
 mod principals;
 mod secrets;
+mod watchers;
 mod leaks;
 mod leaks_behind;
 mod strangers;
