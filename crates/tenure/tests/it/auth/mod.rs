@@ -15,5 +15,6 @@ mod watchers;
 mod leaks;
 mod leaks_behind;
 mod strangers;
+mod bridges;
 mod certificates;
 mod refusals;
