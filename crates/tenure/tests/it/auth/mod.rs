@@ -16,5 +16,6 @@ mod leaks;
 mod leaks_behind;
 mod strangers;
 mod bridges;
+mod owned;
 mod certificates;
 mod refusals;
