@@ -7,9 +7,11 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
+use tracing_subscriber::filter::Targets;
 
 use super::LOG;
 use super::queue::Queue;
@@ -19,6 +21,9 @@ use crate::url_text::public_name;
 
 /// The paths of health checks. They come every few seconds, and say nothing as long as all is well.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Whether the filter of the log lets the lines through now: an operator may change it for a while.
+static ARE_SHOWN: AtomicBool = AtomicBool::new(true);
 
 thread_local! {
     /// Each thread writes its lines into the same buffer, one after the other.
@@ -50,7 +55,7 @@ pub(super) enum LineForm {
 }
 
 /// The observer that writes the access log, if this process writes its log itself and the filter of the log lets its lines
-/// through. The filter does not change, so without them nothing needs to be noted of requests.
+/// through when the process starts. Without it nothing needs to be noted of requests, also when the filter is changed later.
 pub(crate) fn access() -> Option<Arc<dyn RequestObserver>> {
     let log = LOG.get().filter(|_| is_wanted())?;
     Some(Arc::new(AccessLog { queue: log.queue.clone(), form: log.form }))
@@ -61,9 +66,19 @@ fn is_wanted() -> bool {
     tracing::enabled!(target: "access", tracing::Level::INFO)
 }
 
+/// Whether a filter lets the lines through.
+pub(super) fn is_shown_by(filter: &Targets) -> bool {
+    filter.would_enable("access", &tracing::Level::INFO)
+}
+
+/// Writes the lines from now on, or leaves them out.
+pub(super) fn show(are_shown: bool) {
+    ARE_SHOWN.store(are_shown, Ordering::Relaxed);
+}
+
 impl RequestObserver for AccessLog {
     fn ended(&self, request: &RequestEnd<'_>) {
-        if is_healthy(request) {
+        if is_healthy(request) || !ARE_SHOWN.load(Ordering::Relaxed) {
             return;
         }
         LINE.with_borrow_mut(|Line { text, second, stamp }| {
@@ -282,7 +297,6 @@ mod tests {
     use tenure_protocol::Reason;
     use tenure_session::Principal;
     use tenure_transport::observe::HttpEnd;
-    use tracing_subscriber::filter::Targets;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
