@@ -12,6 +12,7 @@ use super::strangers::{Dice, knowing, modern_ask};
 use super::world::{Bearing, now};
 use crate::operator::place::label;
 use crate::support::events::Events;
+use crate::support::wait::within;
 
 /// Subjects that differ by a letter, by their case, by what could be a pattern or the name of another issuer.
 const SUBJECTS: [&str; 12] = [
@@ -134,10 +135,15 @@ async fn what_operators_ask_and_do_about_one_principal_is_about_no_other() {
     for Owned { principal, .. } in &all {
         office.told(&["principals", "revoke", principal, "--data"]).await;
         left.remove(principal);
-        let gone = having(&office, principal).await.expect("it is known that it was revoked");
-        for what in ["sessions", "data_sessions", "tasks", "calls"] {
-            assert_eq!(gone[what], 0, "seed {seed}: {principal}: {gone}");
-        }
+        // What was under way is told so, and ends a moment later.
+        let what = format!("seed {seed}: the end of all that {principal} has");
+        within(&what, async {
+            let is_gone = |row: &Value| {
+                ["sessions", "data_sessions", "tasks", "calls"].iter().all(|what| row[what] == 0)
+            };
+            while !is_gone(&having(&office, principal).await.expect("it is known that it was revoked")) {}
+        })
+        .await;
         for (other, before) in &left {
             let after = having(&office, other).await;
             assert_eq!(after.as_ref(), Some(before), "seed {seed}: after the end of {principal}");
