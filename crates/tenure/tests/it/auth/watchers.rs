@@ -144,7 +144,8 @@ impl Watchers {
                 .flat_map(|path| principals.iter().map(move |name| (path, name)))
             {
                 let body = json!({ "principal": principal }).to_string();
-                let ask = browser.from_page(Ask::post(body).at(&format!("/api/v1/{path}")).without("Accept"));
+                let ask = browser
+                    .with_page_headers(Ask::post(body).at(&format!("/api/v1/{path}")).without("Accept"));
                 let answer = ask.header("Cookie", &browser.cookie).send(browser.address).await;
                 // Not every principal has something.
                 assert!(matches!(answer.status(), 200 | 404), "{path}: {}", answer.text());
@@ -174,14 +175,14 @@ impl Browser {
         let place = code["url"].as_str().unwrap().strip_prefix("http://").unwrap().split('/').next().unwrap();
         let browser = Self { address: place.parse().unwrap(), cookie: String::new() };
         let login = Ask::post(json!({ "code": code["code"] }).to_string()).at("/login").without("Accept");
-        let login = browser.from_page(login).send(browser.address).await;
+        let login = browser.with_page_headers(login).send(browser.address).await;
         assert_eq!(login.status(), 204, "{}", login.text());
         let cookie = login.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
         Self { cookie, ..browser }
     }
 
     /// The headers that the page sends with what is more than a look.
-    fn from_page(&self, ask: Ask) -> Ask {
+    fn with_page_headers(&self, ask: Ask) -> Ask {
         ask.header("Host", &self.address.to_string())
             .header("Origin", &format!("http://{}", self.address))
             .header("Sec-Fetch-Site", "same-origin")
