@@ -22,7 +22,7 @@ use crate::keys::{self, ApiKeyFile, ApiKeyFileError, FileStamp, KeyInfo, Keys};
 use crate::last_shown::LastShown;
 use crate::observer::{CredentialEvent, CredentialObserver, CredentialObserverPlace};
 use crate::outgoing::SubjectTokens;
-use crate::presented::{Credentials, Presented};
+use crate::presented::{Credentials, Presented, check_token};
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::resource::ProtectedResource;
 use crate::revoked::Revoked;
@@ -148,7 +148,7 @@ impl Authenticator {
     ) -> Result<Arc<Identity>, AuthRefusal> {
         let Some(credentials) = presented.credentials else { return self.by_certificate(presented, now) };
         let (Credentials::Bearer(token) | Credentials::Dpop { token, .. }) = credentials;
-        let verdict = self.verdict(token, presented.last, resource, now).await;
+        let verdict = self.verdict(token, presented.last, resource, now).await?;
         let good = verdict.outcome.as_ref().map_err(AuthRefusal::clone)?;
         if let Some(key) = &good.key {
             key.used(now);
@@ -161,19 +161,23 @@ impl Authenticator {
     }
 
     /// The verdict about a token or key: of this connection, of those that were seen lately, or a new one.
+    ///
+    /// # Errors
+    /// When the text cannot be a token.
     async fn verdict(
         &self,
         token: &str,
         last: Option<&LastShown>,
         resource: &ProtectedResource,
         now: UnixSeconds,
-    ) -> Arc<Verdict> {
+    ) -> Result<Arc<Verdict>, AuthRefusal> {
         // Read before the verdict is looked for: what is taken back meanwhile is noticed with the next request.
         let generation = self.0.generation.number();
         let shown = last.and_then(|last| last.verdict(&self.0.generation, resource, token));
         if let Some(verdict) = shown.filter(|verdict| verdict.counts(generation, now)) {
-            return verdict;
+            return Ok(verdict);
         }
+        check_token(token)?;
         let key = Verdicts::key(resource, token);
         let verdict = match self.0.verdicts.get(&key, generation, now) {
             Some(verdict) => verdict,
@@ -185,7 +189,7 @@ impl Authenticator {
         if let Some(last) = last {
             last.saw(&self.0.generation, resource, token, &verdict);
         }
-        verdict
+        Ok(verdict)
     }
 
     /// A request without other credentials may be let in by its certificate.
@@ -283,6 +287,9 @@ impl Authenticator {
         resource: &ProtectedResource,
         now: UnixSeconds,
     ) -> Result<(), AuthRefusal> {
+        if good.bound.is_none() && matches!(credentials, Credentials::Bearer(_)) {
+            return Ok(());
+        }
         let unproven = Err(AuthRefusal::Invalid(TokenFault::Proof));
         let nothing = Confirmation::default();
         let bound = good.bound.as_deref().unwrap_or(&nothing);

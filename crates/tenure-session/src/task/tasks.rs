@@ -504,7 +504,7 @@ pub(super) fn label(key: SessionKey) -> String {
 }
 
 /// The error for a task that does not exist, or belongs to another caller.
-pub(super) fn not_found() -> Error {
+pub(crate) fn not_found() -> Error {
     Error::new(Reason::TaskNotFound, "There is no such task")
 }
 

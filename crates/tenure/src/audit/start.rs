@@ -162,7 +162,7 @@ impl Audit {
     /// Records that a limit inside of this layer has refused a call. The request that it belongs to is not recorded once more.
     pub(super) fn refused_call(&self, record: Record) {
         if let Some(id) = &record.request_id {
-            self.refusals.lock().was_told(id.clone());
+            self.was_told(id);
         }
         self.refused(record);
     }
@@ -170,10 +170,15 @@ impl Audit {
     /// The same for a call whose beginning was recorded: its end is too.
     pub(super) fn refused_after_all(&self, record: Record) -> Receipt {
         if let Some(id) = &record.request_id {
-            self.refusals.lock().was_told(id.clone());
+            self.was_told(id);
         }
         self.counts_refusal(&record);
         self.record(Box::new(Record { event: Event::CallFinished, ..record }))
+    }
+
+    /// Notes that the call of this request is recorded, so that its answer is not recorded as a refusal.
+    pub(super) fn was_told(&self, id: &str) {
+        self.refusals.lock().was_told(id.into());
     }
 
     /// Records how a request was refused, unless its call was recorded.
