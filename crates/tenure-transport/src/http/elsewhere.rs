@@ -349,6 +349,7 @@ impl Endpoint {
             is_https: sender.remote.is_some_and(|remote| remote.scheme == "https"),
             address: sender.remote.map(|remote| remote.address),
             identity: sender.vouched(),
+            token: self.vouched_token(sender),
             format: carried.format.into(),
             attempt,
             wish: carried.wish.cloned(),

@@ -121,7 +121,7 @@ impl Endpoint {
             ..Remote::new(address, if head.is_https { "https" } else { "http" })
         };
         let open = self.observe_relayed(&parts, &remote);
-        let mut sender = match self.vouched(&remote, head.identity.as_ref(), head.attempt) {
+        let mut sender = match self.vouched(&remote, head) {
             Ok(sender) => sender,
             Err(refusal) => return *refusal,
         };
