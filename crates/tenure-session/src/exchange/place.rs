@@ -29,6 +29,13 @@ impl Exchanges {
         self
     }
 
+    /// Reports to the listens of this process that a task has ended, as another node says.
+    pub fn task_ended_elsewhere(&self, task: &str) {
+        if let Some(tasks) = self.0.tasks() {
+            tasks.ended_elsewhere(task);
+        }
+    }
+
     /// Whether this process stops, so that new requests are better served by another node.
     pub fn is_leaving(&self) -> bool {
         self.0.stage.load(Ordering::SeqCst) != OPEN
