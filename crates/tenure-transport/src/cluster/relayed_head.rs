@@ -10,6 +10,7 @@ use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, Header
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use tenure_auth::{VouchedIdentity, VouchedToken};
+use tenure_session::EventId;
 
 use crate::correlation::{REQUEST_ID, TRACEPARENT, TRACESTATE};
 
@@ -22,6 +23,9 @@ const TOKEN: HeaderName = HeaderName::from_static("tenure-token");
 
 /// The answer of a node that does not have the session.
 const NOT_HERE: HeaderName = HeaderName::from_static("tenure-not-here");
+
+/// The id of the event after which a stream begins that was opened without one.
+const BEGINS_AFTER: HeaderName = HeaderName::from_static("tenure-begins-after");
 
 /// The headers of a request that go along. Credentials are not among them: they were verified. What a server behind needs of them
 /// is in [`RelayedHead::token`].
@@ -144,10 +148,23 @@ pub(crate) fn request_headers(of_client: &HeaderMap) -> HeaderMap {
 
 /// The headers of a peer's answer that go to the client. The length and the date are written anew.
 pub(crate) fn answer_headers(mut of_peer: HeaderMap) -> HeaderMap {
-    for name in [CONTENT_LENGTH, DATE, NOT_HERE] {
+    for name in [CONTENT_LENGTH, DATE, NOT_HERE, BEGINS_AFTER] {
         of_peer.remove(name);
     }
     of_peer
+}
+
+/// Makes a response with a stream say after which event it begins.
+pub(crate) fn beginning_after<B>(mut response: Response<B>, id: &EventId) -> Response<B> {
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(BEGINS_AFTER, id);
+    }
+    response
+}
+
+/// After which event a peer's stream begins, if the peer says so.
+pub(crate) fn begins_after(of_peer: &HeaderMap) -> Option<&[u8]> {
+    of_peer.get(BEGINS_AFTER).map(HeaderValue::as_bytes)
 }
 
 /// Makes a response say that this node does not have the session.
@@ -191,20 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_another_version_is_read_as_far_as_it_is_known() {
-        let mut headers = HeaderMap::new();
-        headers.insert(HEAD, HeaderValue::from_static(r#"{"is_https":true,"lamp":"green"}"#));
-        let read = RelayedHead::read(&headers).unwrap();
-        assert!(read.is_https && read.attempt == RequestTry::First && read.identity.is_none());
-    }
-
-    #[test]
     fn a_token_is_not_shown() {
         let mut headers = HeaderMap::new();
         head().write(&mut headers).unwrap();
         assert!(head().token.is_some() && headers[TOKEN].is_sensitive());
         let shown = format!("{headers:?} {:?} {}", head(), headers[HEAD].to_str().unwrap());
         assert!(!shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn a_head_of_another_version_is_read_as_far_as_it_is_known() {
+        let mut headers = HeaderMap::new();
+        headers.insert(HEAD, HeaderValue::from_static(r#"{"is_https":true,"lamp":"green"}"#));
+        let read = RelayedHead::read(&headers).unwrap();
+        assert!(read.is_https && read.attempt == RequestTry::First && read.identity.is_none());
     }
 
     #[test]

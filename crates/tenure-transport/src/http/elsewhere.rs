@@ -31,7 +31,7 @@ use super::reject::{empty, reject};
 use super::relayed_events::RelayedEvents;
 use crate::cluster::{
     PeerBody, Relay, RelayedFormat, RelayedHead, RelayedWish, RequestTry, SendFailure, answer_headers,
-    is_not_here, not_here, request_headers,
+    begins_after, is_not_here, not_here, request_headers,
 };
 use crate::correlation::REQUEST_ID;
 
@@ -445,7 +445,8 @@ impl Endpoint {
         // Without a relay no answer of a peer could have come.
         let Some(events) = events else { return reject(&no_node(), None) };
         let (head, body) = answer.into_parts();
-        let mut response = Response::new(Body::events(events.reading(body), self.rules().keep_alive));
+        let events = events.reading(body, begins_after(&head.headers));
+        let mut response = Response::new(Body::events(events, self.rules().keep_alive));
         *response.status_mut() = head.status;
         *response.headers_mut() = answer_headers(head.headers);
         response

@@ -165,9 +165,14 @@ impl RelayedEvents {
         })
     }
 
-    /// Begins with the stream of another node.
-    pub(super) fn reading(self, body: PeerBody) -> Self {
-        Self { source: Source::Peer(body), ..self }
+    /// Begins with the stream of another node. `after` is the id after which that stream begins, if the node has said so.
+    pub(super) fn reading(self, body: PeerBody, after: Option<&[u8]>) -> Self {
+        let last = match after {
+            // It says more than the id of the client, which may be of another server.
+            Some(after) if !self.kept.is_post => Some(after.into()),
+            _ => self.last,
+        };
+        Self { source: Source::Peer(body), last, ..self }
     }
 
     /// How long a client waits before it comes back, when it is sent to another node.

@@ -178,3 +178,28 @@ async fn a_third_node_follows_a_session_from_owner_to_owner() {
     announce(&link, "two").await;
     while events.heard().await != "two" {}
 }
+
+// B11
+#[tokio::test]
+async fn a_stream_whose_client_has_no_event_id_yet_goes_on_where_it_began() {
+    let shared = Shared::new(&[]);
+    let (mut one, mut other) = shared.pair().await;
+    // Streams of this revision begin without an id.
+    let session = Session::of_revision(one.address, "2025-06-18").await;
+    let link = one.script.opened().await;
+    let mut first = session.get().open(other.address).await;
+    announce(&link, "before").await;
+    assert_eq!(first.heard().await, "before");
+    let mut events = session.get().open(other.address).await;
+    assert_eq!(first.rest().await, Vec::<String>::new(), "it was replaced");
+    lose(&shared, &mut one, &session).await;
+    let link = other.script.opened().await;
+    announce(&link, "after").await;
+    loop {
+        let heard = events.heard().await;
+        if heard == "after" {
+            break;
+        }
+        assert_ne!(heard, "before", "what was delivered before the stream began came once more");
+    }
+}
