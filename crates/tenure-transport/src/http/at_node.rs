@@ -182,7 +182,10 @@ impl Endpoint {
         }
         let carried = Carried::of(asker.body, format);
         match self.at_any_node(method, parts, asker.sender, carried).await {
-            Ok(Some(answer)) => Some(self.passed_on(answer, parts, asker, format, Some(id))),
+            Ok(Some(answer)) => {
+                let requests = std::slice::from_ref(id);
+                Some(self.passed_on(answer, parts, asker, format, requests))
+            }
             Ok(None) if asker.sender.hop != Hop::Client => {
                 Some(not_here(empty(StatusCode::MISDIRECTED_REQUEST)))
             }

@@ -69,7 +69,8 @@ impl Endpoint {
             match elsewhere.await {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
-                    return self.passed_on(answer, parts, asker, AnswerFormat::Streamable, Some(&id));
+                    let requests = std::slice::from_ref(&id);
+                    return self.passed_on(answer, parts, asker, AnswerFormat::Streamable, requests);
                 }
                 Err(error) => return refuse(&error, Some(&id)),
             }

@@ -6,7 +6,7 @@ use tenure_testkit::fake_backend::BackendEvent;
 
 use super::world::{Lone, Shared};
 use crate::support::node::{announce, say};
-use crate::support::session::Session;
+use crate::support::session::{Session, request};
 
 /// Loses the node that has a session; the others learn it as they would some seconds later.
 async fn lose(shared: &Shared, node: &mut Lone, session: &Session) {
@@ -177,6 +177,47 @@ async fn a_third_node_follows_a_session_from_owner_to_owner() {
     let link = two.script.opened().await;
     announce(&link, "two").await;
     while events.heard().await != "two" {}
+}
+
+// B7
+#[tokio::test]
+async fn every_request_of_a_batch_is_answered_although_no_node_can_take_it_over() {
+    let shared = Shared::new(&[]);
+    let (mut one, other) = (shared.node().await, shared.refusing().await);
+    let session = Session::of_revision(one.address, "2025-03-26").await;
+    one.script.opened().await;
+    let pay = |id| request(id, "tools/call", &json!({ "name": "pay" }));
+    let mut events = session.post(&json!([pay(1), pay(2)])).open(other.address).await;
+    let calls = (one.script.call().await, one.script.call().await);
+    lose(&shared, &mut one, &session).await;
+    drop(calls);
+    let mut answered = Vec::new();
+    while let Some((_, message)) = events.message().await {
+        // Answers of a batch may come as an array.
+        let answers = message.as_array().cloned().unwrap_or_else(|| vec![message]);
+        for answer in answers {
+            assert_eq!(answer["error"]["code"], -31010, "{answer}");
+            answered.push(answer["id"].clone());
+        }
+    }
+    assert_eq!(answered, [json!(1), json!(2)]);
+}
+
+// B7
+#[tokio::test]
+async fn a_call_that_may_have_run_is_not_said_to_be_refused_because_its_next_node_cannot_serve_it() {
+    let shared = Shared::new(&[]);
+    let (mut one, other) = (shared.node().await, shared.refusing().await);
+    let session = one.session().await;
+    let pay = || session.request(1, "tools/call", &json!({ "name": "pay" }));
+    let mut lost = pay().begin(other.address).await;
+    let call = one.script.call().await;
+    lose(&shared, &mut one, &session).await;
+    drop(call);
+    assert_eq!(lost.response().await.json()["error"]["code"], -31010);
+    // One that no node has begun can be sent again.
+    let refused = pay().send(other.address).await.json();
+    assert_eq!(refused["error"]["data"]["reason"], "backend_unavailable", "{refused}");
 }
 
 // B11
