@@ -47,6 +47,11 @@ impl Exchanges {
             && self.state_of(request, principal).is_some_and(|parked| parked.process == self.0.process)
     }
 
+    /// Whether a request comes back to a call that is parked, here or elsewhere.
+    pub fn comes_back(&self, request: &Request, principal: &Principal) -> bool {
+        ActiveCall::may_ask(&request.method) && self.state_of(request, principal).is_some()
+    }
+
     /// Where a request is served: at the node that has the parked call that it comes back to, or its task.
     ///
     /// # Errors

@@ -166,14 +166,12 @@ impl Endpoint {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
-                        let (method, id) = (request.method.clone(), request.id.clone());
                         let unnamed = Box::pin(self.unnamed(parts, request, asker, format)).await;
                         let error = match unnamed {
                             Ok(response) => return Ok(response),
                             Err(error) => error,
                         };
-                        let what = (&method, &id);
-                        let taken = Box::pin(self.taken_by_other(&error, what, parts, asker, format)).await;
+                        let taken = Box::pin(self.taken_by_other(&error, parts, asker, format)).await;
                         return taken.ok_or(error);
                     }
                     found => match found? {
@@ -252,8 +250,7 @@ impl Endpoint {
             match self.0.sessions.create_within(asker.held.share(), request, &asker.sender.principal).await {
                 // No session exists that the status could end, and another server may have room for the client.
                 Err(error) => {
-                    let what = (&Method::Initialize, &id);
-                    let taken = Box::pin(self.taken_by_other(&error, what, parts, asker, format)).await;
+                    let taken = Box::pin(self.taken_by_other(&error, parts, asker, format)).await;
                     return Ok(taken.unwrap_or_else(|| format.refuse_new(&error, &id)));
                 }
                 Ok(created) => created,

@@ -289,8 +289,7 @@ impl KeptRequest {
         let is_of_session = self.headers.contains_key(headers::SESSION_ID);
         match carried {
             Some((body, held)) if last.is_none() && is_of_session => self.asked_again(body, held).await,
-            // No note says whether it was carried out.
-            Some(_) if last.is_none() => Source::GivenUp,
+            Some((body, held)) if last.is_none() => self.called_again(body, held).await,
             _ => self.listened(last.as_deref()).await,
         }
     }
@@ -335,6 +334,24 @@ impl KeptRequest {
                 self.answered_here(&parts, &body, &sender).await
             }
             Ok(Placed::Elsewhere(PeerAnswer::NotHere)) | Err(_) => Source::GivenUp,
+        }
+    }
+
+    /// Sends a request without a session once more, if its state says what has become of it, or it may run twice.
+    async fn called_again(&self, body: Bytes, held: Arc<Taken>) -> Source {
+        let parts = self.parts(Method::POST, None);
+        let client = self.sender.sender(Hop::Client);
+        let asker = Asker { sender: &client, body: &body, held };
+        let answered = Box::pin(self.endpoint.exchanged_again(&parts, &asker)).await;
+        drop(asker);
+        match answered {
+            Ok(Some(PeerAnswer::Events(answer))) => Source::Peer(answer.into_body()),
+            Ok(Some(PeerAnswer::Whole(answer))) => as_event(answer.body()),
+            Ok(None) => {
+                let sender = self.sender.sender(Hop::Peer(RequestTry::Again));
+                self.answered_here(&parts, &body, &sender).await
+            }
+            Ok(Some(PeerAnswer::NotHere)) | Err(_) => Source::GivenUp,
         }
     }
 
