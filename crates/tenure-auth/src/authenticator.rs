@@ -21,13 +21,14 @@ use crate::jws::Compact;
 use crate::keys::{self, ApiKeyFile, ApiKeyFileError, FileStamp, KeyInfo, Keys};
 use crate::last_shown::LastShown;
 use crate::observer::{CredentialEvent, CredentialObserver, CredentialObserverPlace};
-use crate::outgoing::SubjectTokens;
+use crate::outgoing::{CallerName, SubjectTokens};
 use crate::presented::{Credentials, Presented, check_token};
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::resource::ProtectedResource;
 use crate::revoked::Revoked;
 use crate::time::UnixSeconds;
 use crate::verdicts::{Good, INTROSPECTED_FOR, Outcome, Verdict, Verdicts};
+use crate::vouched::VouchedToken;
 
 /// How often the last uses of keys are written, at most.
 const NOTE_USES_EVERY: Duration = Duration::from_secs(60);
@@ -312,6 +313,23 @@ impl Authenticator {
                 self.0.proofs.check(proof, &of, now)
             }
             _ => unproven,
+        }
+    }
+
+    /// The token that a caller has shown here, for the process of ours that serves its request. `None` if no server behind gets
+    /// tokens in exchange for those of callers, or the token has expired.
+    pub fn vouched_token(&self, identity: &Identity, now: UnixSeconds) -> Option<VouchedToken> {
+        let subject = self.0.subjects.as_ref()?.of(&CallerName::of(identity), now)?;
+        Some(VouchedToken::new(&subject.token, subject.expires))
+    }
+
+    /// Lends the token of a caller that another process of ours has verified.
+    pub fn lend_vouched(&self, identity: &Identity, token: &VouchedToken) {
+        let Some(subjects) = &self.0.subjects else { return };
+        subjects.lend_until(identity, token.expose(), token.expires());
+        // A revocation may have come between the check of the identity and this.
+        if self.is_taken_back(identity) {
+            subjects.forget(identity.principal());
         }
     }
 
