@@ -62,7 +62,7 @@ async fn a_node_that_comes_back_under_another_name_serves_nothing_of_what_anothe
         let (cluster, node, prime) = (cluster.clone(), nodes[0].clone(), prime.clone());
         tokio::spawn(async move {
             if number % 2 == 0 {
-                return node.sessions.place(&id).await.unwrap() == Place::Here;
+                return node.sessions.place(&id, &Principal::ANONYMOUS).await.unwrap() == Place::Here;
             }
             // Asked before the outage, so it looks for no place.
             let Some(session) = node.sessions.live(&id, &Principal::ANONYMOUS) else { return false };
@@ -99,7 +99,7 @@ async fn a_session_whose_release_failed_is_given_back_later() {
         }
     };
     timeout(SECOND * 60, given_back).await.unwrap();
-    assert_eq!(nodes[1].sessions.place(&id).await.unwrap(), Place::Here);
+    assert_eq!(nodes[1].sessions.place(&id, &Principal::ANONYMOUS).await.unwrap(), Place::Here);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,3 +15,4 @@ mod storm;
 mod takeover;
 mod chance;
 mod giving_up;
+mod strangers;

@@ -123,7 +123,7 @@ impl Cluster {
             if at.is_dead() {
                 return Err(unreachable());
             }
-            let place = tokio::time::timeout_at(until, at.sessions.place(id)).await;
+            let place = tokio::time::timeout_at(until, at.sessions.place(id, &Principal::ANONYMOUS)).await;
             match place.map_err(|_| unreachable())?? {
                 Place::Here => match at.serve(id, wish.clone()).await {
                     Err(error) if at.has_lost(id, &error).await => {}
@@ -133,7 +133,7 @@ impl Cluster {
                     let peer = self.named(name).filter(|node| !node.is_dead());
                     if let Some(peer) = peer
                         && let Some(Ok(Place::Here)) = tokio::select! {
-                            place = peer.sessions.place(id) => Some(place),
+                            place = peer.sessions.place(id, &Principal::ANONYMOUS) => Some(place),
                             () = at.roster.gone(name) => None,
                             () = tokio::time::sleep_until(until) => None,
                         }
@@ -178,6 +178,13 @@ impl Node {
         self.kill();
     }
 
+    /// Waits until another node is gone, whichever node removes its record.
+    pub(super) async fn sees_gone(&self, name: NodeId) {
+        while !self.roster.find_gone(name).await.unwrap_or(false) {
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
     pub(super) async fn find(&self, id: &SessionId) -> Result<Arc<Session>, Error> {
         self.sessions.find(id, &Principal::ANONYMOUS).await
     }
@@ -185,7 +192,7 @@ impl Node {
     /// Whether a request failed because another node has the session: it was faster, or this one lost it.
     async fn has_lost(&self, id: &SessionId, error: &Error) -> bool {
         error.reason() == Reason::StoreUnavailable
-            && matches!(self.sessions.place(id).await, Ok(Place::There(_)))
+            && matches!(self.sessions.place(id, &Principal::ANONYMOUS).await, Ok(Place::There(_)))
     }
 
     async fn serve(&self, id: &SessionId, wish: Wish) -> Result<Got, Error> {
