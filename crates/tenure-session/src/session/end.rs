@@ -15,7 +15,7 @@ use crate::id::{Principal, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::Happened;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{EndCause, StoredSession, Tombstone};
+use crate::record::{EndCause, StoredSession, Tombstone, UnreadableRecord};
 use crate::session::claim::{ClaimGuard, NotClaimed, TRIES, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::live_session::{Session, SessionState, Settled, ended_error};
@@ -208,13 +208,14 @@ impl SessionRuntime {
 
     /// Whether the record is that of a later owner.
     async fn has_later_owner(&self, session: &Session) -> Result<bool, StoreError> {
-        if self.roster.is_none() {
-            return Ok(false);
-        }
         let record = self.store.get(RecordKey::session(session.key)).await?;
         let kept = record.map(|record| StoredSession::decode(&record.value));
         Ok(match kept {
-            Some(Ok(StoredSession::Session(record))) => record.epoch.is_some_and(|at| at > session.fence().0),
+            Some(Ok(StoredSession::Session(record))) => {
+                self.roster.is_some() && record.epoch.is_some_and(|at| at > session.fence().0)
+            }
+            // Its writer is of a newer version, and so not this process.
+            Some(Err(UnreadableRecord::Newer(_))) => true,
             _ => false,
         })
     }

@@ -9,7 +9,7 @@ use tenure_protocol::Error;
 use crate::cluster::Place;
 use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
 use crate::port::store::{Record, RecordKey, StoreError};
-use crate::record::StoredSession;
+use crate::record::{StoredSession, UnreadableRecord};
 use crate::session::drain::DrainStage;
 use crate::session::sessions::{SessionRuntime, Sessions, store_failed};
 
@@ -135,6 +135,7 @@ fn may_be_of(record: &Record, principal: &Principal, route: &Route) -> bool {
         }
         // How it ended is in the record.
         Ok(StoredSession::Tombstone(_)) => false,
-        Err(_) => true,
+        Err(UnreadableRecord::Newer(newer)) => newer.may_be_of(principal, route),
+        Err(UnreadableRecord::Broken(_)) => true,
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::backoff::Backoff;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError};
-use crate::record::{EndCause, SessionRecord, StoredSession};
+use crate::record::{EndCause, SessionRecord, StoredSession, UnreadableRecord};
 use crate::session::handshake_ttl;
 use crate::session::live_session::{Session, SessionState};
 use crate::settings::Settings;
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// Reads the record after a conflict: either an own write that seemed to fail has worked, or the session was ended
-    /// in the store. Never overwrites a tombstone.
+    /// in the store. Never overwrites a tombstone, nor what a newer version wrote.
     pub(super) async fn reconcile(self: &Arc<Self>) -> Result<(), StoreError> {
         let record = self.inner.store.get(RecordKey::session(self.key)).await?;
         let kept = record.as_ref().map(|record| (record.version, StoredSession::decode(&record.value)));
@@ -155,7 +155,12 @@ impl Session {
                 return Ok(());
             }
             Some((_, Ok(StoredSession::Tombstone(tombstone)))) => tombstone.end,
-            Some((_, Err(_))) | None => EndCause::Revoked,
+            // A node of a newer version has it, and knows what it wrote.
+            Some((_, Err(UnreadableRecord::Newer(_)))) => {
+                self.give_up();
+                return Ok(());
+            }
+            Some((_, Err(UnreadableRecord::Broken(_)))) | None => EndCause::Revoked,
         };
         tracing::warn!(session = %self.label, how = ?end, "the session was ended in the store");
         drop(self.inner.end(self, end));

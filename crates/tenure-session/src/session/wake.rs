@@ -23,7 +23,7 @@ use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::{Happened, SessionMove};
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{EndCause, SessionRecord, StoredSession};
+use crate::record::{EndCause, SessionRecord, StoredSession, UnreadableRecord};
 use crate::session::claim::{ClaimGuard, NotClaimed, TRIES, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::drain::{DrainStage, draining};
@@ -224,23 +224,37 @@ pub(super) async fn dormant(
             Err(ended_error(EndCause::Expired))
         }
         Ok(_) => Err(unknown_error()),
-        Err(error) => {
-            tracing::error!(session = ?key, %error, "a session's record cannot be read");
-            Err(Error::new(Reason::StoreUnavailable, "The session cannot be read").caused_by(error))
-        }
+        Err(UnreadableRecord::Newer(newer)) if !newer.may_be_of(principal, route) => Err(unknown_error()),
+        Err(error) => Err(unreadable(key, error)),
     }
+}
+
+/// The error for a session whose record cannot be read.
+pub(super) fn unreadable(key: SessionKey, error: UnreadableRecord) -> Error {
+    let what = match &error {
+        UnreadableRecord::Newer(_) => {
+            tracing::warn!(session = ?key, %error, "a session's record cannot be read");
+            "The session was written by a newer version of the server, which this node cannot read"
+        }
+        UnreadableRecord::Broken(_) => {
+            tracing::error!(session = ?key, %error, "a session's record cannot be read");
+            "The session cannot be read"
+        }
+    };
+    Error::new(Reason::StoreUnavailable, what).caused_by(error)
 }
 
 /// Reads a dormant session of any principal.
 pub(super) async fn any_dormant(inner: &SessionRuntime, key: SessionKey) -> Result<Option<Dormant>, Error> {
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Ok(None) };
-    Ok(match StoredSession::decode(&record.value) {
+    match StoredSession::decode(&record.value) {
         Ok(StoredSession::Session(session)) => {
-            Some(Dormant { key, version: record.version, record: session })
+            Ok(Some(Dormant { key, version: record.version, record: session }))
         }
-        _ => None,
-    })
+        Err(error @ UnreadableRecord::Newer(_)) => Err(unreadable(key, error)),
+        Ok(StoredSession::Tombstone(_)) | Err(UnreadableRecord::Broken(_)) => Ok(None),
+    }
 }
 
 /// The error for a session that ended after the caller had found it.

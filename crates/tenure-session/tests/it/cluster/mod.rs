@@ -16,3 +16,4 @@ mod takeover;
 mod chance;
 mod giving_up;
 mod strangers;
+mod newer;
