@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use tenure_protocol::Reason;
+use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
 use tenure_session::cluster::Place;
 use tenure_session::port::store::Store;
 use tenure_session::session::Item;
-use tenure_session::{Limits, Principal};
+use tenure_session::{Limits, Principal, SessionId};
 use tenure_testkit::node_view::ViewFaults;
-use tenure_testkit::runtime::{json_of, request, session};
+use tenure_testkit::runtime::{initialize, json_of, request, session};
 use tokio::time::{sleep, timeout};
 
 use super::servers::tool_call;
@@ -169,4 +170,77 @@ async fn a_request_whose_answer_could_not_be_logged_is_answered_when_its_session
     // JSON, since no resume would show an event.
     assert_eq!(json_of(answer)["error"]["data"]["reason"], "interrupted");
     assert!(first.is_over());
+}
+
+/// Waits until no node owns a session.
+async fn ownerless(cluster: &Cluster, id: &SessionId) {
+    let ownerless = async {
+        while cluster.owner(id).await.is_some() {
+            sleep(SECOND / 10).await;
+        }
+    };
+    timeout(SECOND * 90, ownerless).await.expect("a living node owns what it does not have");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_session_whose_claim_was_not_answered_has_no_owner() {
+    let cluster = Cluster::new(38, limits());
+    let nodes = cluster.start_nodes(1).await;
+    let id = SessionId::random();
+    nodes[0].view.set(ViewFaults { lost_answers: 1000, ..ViewFaults::default() });
+    let initialize = request(0, "initialize", &initialize("2025-11-25"));
+    let created = nodes[0].sessions.create_as(id, initialize, &Principal::ANONYMOUS, None).await;
+    assert_eq!(created.map(drop).unwrap_err().reason(), Reason::StoreUnavailable);
+    assert!(cluster.owner(&id).await.is_some(), "the claim was done");
+    nodes[0].view.set(ViewFaults::default());
+    ownerless(&cluster, &id).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_session_whose_client_hung_up_has_no_owner_also_if_that_could_not_be_written() {
+    let cluster = Cluster::new(39, limits());
+    let nodes = cluster.start_nodes(1).await;
+    let id = SessionId::random();
+    nodes[0].view.set(ViewFaults { delay: SECOND / 10, lost_releases: 1000, ..ViewFaults::default() });
+    let initialize = request(0, "initialize", &initialize("2025-11-25"));
+    let creating = nodes[0].sessions.create_as(id, initialize, &Principal::ANONYMOUS, None);
+    drop(timeout(Duration::from_millis(1), creating).await);
+    sleep(SECOND * 5).await;
+    assert!(cluster.owner(&id).await.is_some(), "the claim was done, and its end was lost");
+    nodes[0].view.set(ViewFaults::default());
+    ownerless(&cluster, &id).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_to_give_back_is_not_forgotten_because_a_wake_that_fails_is_under_way() {
+    let cluster = Cluster::new(40, Limits { dormant_after: Some(SECOND * 2), ..limits() });
+    let nodes = cluster.start_nodes(1).await;
+    let id = *session(&nodes[0].sessions, "2025-11-25").await.id();
+    nodes[0].view.set(ViewFaults { delay: SECOND / 5, lost_releases: 1000, ..ViewFaults::default() });
+    while nodes[0].sessions.live(&id, &Principal::ANONYMOUS).is_some() {
+        sleep(SECOND / 10).await;
+    }
+    // A client that may not hold another session asks for it again and again: each wake fails before it claims anything.
+    let budget = Budget::new(BudgetLimits::default().with(Resource::Sessions, 1).with_share(100));
+    let share = budget.share(Peer::at([127, 0, 0, 1].into()));
+    let _held = share.take(Resource::Sessions, 1);
+    let asking: Vec<_> = (0..16)
+        .map(|_| {
+            let (node, share) = (nodes[0].clone(), share.clone());
+            tokio::spawn(async move {
+                loop {
+                    let found = node.sessions.find_within(|| Some(share.clone()), &id, &Principal::ANONYMOUS);
+                    assert_eq!(found.await.map(drop).unwrap_err().reason(), Reason::TooManySessions);
+                }
+            })
+        })
+        .collect();
+    sleep(SECOND * 60).await;
+    assert!(cluster.owner(&id).await.is_some());
+    for asking in asking {
+        assert!(!asking.is_finished(), "{:?}", asking.await);
+        asking.abort();
+    }
+    nodes[0].view.set(ViewFaults::default());
+    ownerless(&cluster, &id).await;
 }
