@@ -361,6 +361,14 @@ impl Session {
         state.end.is_some() || state.is_given_up
     }
 
+    /// Checks that it is still this node's.
+    ///
+    /// # Errors
+    /// When it was given up: another node has it, or may have it.
+    pub fn check_is_here(&self) -> Result<(), Error> {
+        if self.state.lock().is_given_up { Err(elsewhere()) } else { Ok(()) }
+    }
+
     /// The negotiated revision.
     pub fn revision(&self) -> Revision {
         self.state.lock().revision

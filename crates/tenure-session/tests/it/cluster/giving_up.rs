@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tenure_protocol::Reason;
 use tenure_session::budget::{Budget, BudgetLimits, Peer, Resource};
+use tenure_session::call::Caller;
 use tenure_session::cluster::Place;
 use tenure_session::port::store::Store;
 use tenure_session::session::Item;
@@ -170,6 +171,38 @@ async fn a_request_whose_answer_could_not_be_logged_is_answered_when_its_session
     // JSON, since no resume would show an event.
     assert_eq!(json_of(answer)["error"]["data"]["reason"], "interrupted");
     assert!(first.is_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_no_server_has_seen_is_placed_anew_when_its_session_is_given_up() {
+    let cluster = Cluster::new(37, limits());
+    let nodes = cluster.start_nodes(2).await;
+    let first = session(&nodes[0].sessions, "2025-11-25").await;
+    let id = *first.id();
+    nodes[0].view.set(cut());
+    sleep(SECOND * 7 / 2).await;
+    assert!(!nodes[0].roster.is_confirmed());
+    // It was found while its node could still act.
+    let call = request(1, "tools/call", &tool_call("once", "unseen", 0, 10, id.key()));
+    let waiting = tokio::spawn({
+        let (first, call) = (first.clone(), call.clone());
+        async move { first.request(call, Caller::anonymous("test")).await }
+    });
+    nodes[1].roster.gone(nodes[0].roster.node()).await;
+    nodes[1].find(&id).await.unwrap();
+    nodes[0].view.set(ViewFaults::default());
+    let error = timeout(SECOND * 20, waiting)
+        .await
+        .unwrap()
+        .unwrap()
+        .map(|answer| format!("{answer:?}"))
+        .unwrap_err();
+    assert_eq!(error.reason(), Reason::StoreUnavailable, "it is not answered here");
+    assert_eq!(cluster.servers.runs("unseen"), 0);
+    let Got::Answer(answer) = cluster.serve(&nodes[0], &id, Wish::Request(call)).await.unwrap() else {
+        panic!("an answer")
+    };
+    assert_eq!(json_of(answer)["result"]["run"], 1);
 }
 
 /// Waits until no node owns a session.
