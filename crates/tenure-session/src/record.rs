@@ -79,6 +79,9 @@ pub struct SessionRecord {
     /// The epoch of the node that wrote this; missing if it was in no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
+    /// The node of a cluster whose news of servers its client has heard; missing if it was in none, or if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<String>,
     /// What was counted of it; missing if nothing was, or if it cannot be read.
     #[serde(
         default,

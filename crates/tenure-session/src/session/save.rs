@@ -49,6 +49,7 @@ impl Session {
             event_secret: self.names.secret().map(|secret| secret.hex()),
             // Of no use to a single process, whose records stay as they were.
             epoch: self.inner.roster.as_ref().map(|_| self.fence().0),
+            heard_at: state.heard_at.map(|node| node.hex()),
             figures: self.figures.lock().clone(),
         };
         // A crash may lose the last use, because it is not saved at once. It came within one idle time after the saved

@@ -19,7 +19,7 @@ use crate::backend::{Open, Opening};
 use crate::budget::Share;
 use crate::call::{Fanout, Origin};
 use crate::figures::TimelineEvent;
-use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
+use crate::id::{NodeId, Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::{Happened, SessionMove};
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
@@ -30,6 +30,7 @@ use crate::session::drain::{DrainStage, draining};
 use crate::session::event_id::EventSecret;
 use crate::session::link::not_started;
 use crate::session::live_session::{Session, SessionState, ended_error, unknown_error};
+use crate::session::news::changing_lists;
 use crate::session::phase::Phase;
 use crate::session::recover::{OpenRequest, OpenStream};
 use crate::session::sessions::{SessionRuntime, store_failed};
@@ -435,6 +436,9 @@ async fn wake(
     state.phase = phase;
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
+    // A node that was lost may have told it of other changes than the record says.
+    let is_as_recorded = claimed.moved() != Some(SessionMove::TakenOver);
+    state.heard_at = record.heard_at.as_deref().and_then(NodeId::parse).filter(|_| is_as_recorded);
     state.settings = Settings { metadata: record.metadata.clone(), ttl: IdleTtl::of_ms(record.ttl_ms) };
     // Also from the record: numbers skipped at an earlier wake stay skipped, even if no stream followed.
     let recorded = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
@@ -560,14 +564,25 @@ impl Session {
     fn catch_up(self: &Arc<Self>, resumed: Vec<OpenRequest>, changed: &[Method], last_used: Time) {
         let inner = &self.inner;
         self.touch();
-        let (initialized, subscriptions) = {
+        let (initialized, subscriptions, may_have_changed) = {
             let mut state = self.state.lock();
             self.schedule(&mut state, inner.clock.now());
-            (state.phase == Phase::Initialized, state.subscriptions.clone())
+            // The next write of the record says so: at the latest when the session sleeps.
+            let heard_at = std::mem::replace(&mut state.heard_at, self.hears_at());
+            let may_have_changed = match heard_at == state.heard_at {
+                true => Vec::new(),
+                false => changing_lists(&state.initialize_result),
+            };
+            (state.phase == Phase::Initialized, state.subscriptions.clone(), may_have_changed)
         };
         if initialized {
-            let missed = inner.news.since(&self.route, last_used).filter(|method| !changed.contains(method));
-            for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
+            let mut missed: Vec<Method> = may_have_changed;
+            for method in inner.news.since(&self.route, last_used).chain(changed.iter().cloned()) {
+                if !missed.contains(&method) {
+                    missed.push(method);
+                }
+            }
+            for method in missed {
                 self.announce(message::write_notification(&method, None));
             }
             // No server could report updates while the session slept: tell the client that every resource it watches may

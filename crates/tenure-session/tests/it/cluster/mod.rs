@@ -16,4 +16,5 @@ mod takeover;
 mod chance;
 mod giving_up;
 mod strangers;
+mod news;
 mod newer;

@@ -68,7 +68,11 @@ impl Backend for ServersOfNode {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let result = RawJson::of(&json!({
             "protocolVersion": open.revision.as_str(),
-            "capabilities": { "tools": {} },
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": {},
+                "resources": { "listChanged": true },
+            },
             "serverInfo": { "name": "chance", "version": "1" },
         }));
         let link = ServerLink {
