@@ -18,3 +18,4 @@ mod giving_up;
 mod strangers;
 mod news;
 mod newer;
+mod orderly;

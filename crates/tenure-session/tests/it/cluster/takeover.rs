@@ -61,7 +61,7 @@ pub(super) fn reader_of(got: Got) -> Reader {
     match got {
         Got::Answer(Answer::Stream(reader)) | Got::Reader(reader) => reader,
         Got::Answer(other) => panic!("a stream, not {other:?}"),
-        Got::Deleted => panic!("a stream"),
+        Got::Taken | Got::Deleted => panic!("a stream"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Error, Reason, Request};
+use tenure_protocol::{Error, Reason, Request, Response};
 use tenure_session::call::Caller;
 use tenure_session::cluster::{NodeInfo, Place, Roster};
 use tenure_session::id::NodeId;
@@ -48,6 +48,8 @@ pub(super) struct Cluster {
 #[derive(Clone)]
 pub(super) enum Wish {
     Request(Request),
+    /// Its answer to a question.
+    Respond(Response),
     Listen(String),
     Delete,
 }
@@ -57,6 +59,7 @@ pub(super) enum Wish {
 pub(super) enum Got {
     Answer(Answer),
     Reader(Reader),
+    Taken,
     Deleted,
 }
 
@@ -172,8 +175,15 @@ impl Node {
 
     /// Ends the process in order.
     pub(super) async fn stop(&self) {
+        self.stop_within(Duration::from_secs(2)).await;
+    }
+
+    /// The same with so much time for what runs there, as a server does it.
+    pub(super) async fn stop_within(&self, grace: Duration) {
         self.roster.set_draining();
-        self.sessions.shut_down(Duration::from_secs(2)).await;
+        self.sessions.drain();
+        self.sessions.calm(grace).await;
+        self.sessions.shut_down(grace).await;
         self.roster.leave().await;
         self.kill();
     }
@@ -200,6 +210,10 @@ impl Node {
             Wish::Request(request) => {
                 let session = self.find(id).await?;
                 session.request(request, Caller::anonymous("chance")).await.map(Got::Answer)
+            }
+            Wish::Respond(response) => {
+                let session = self.find(id).await?;
+                session.response(response).map(|()| Got::Taken)
             }
             Wish::Listen(after) => {
                 let session = self.find(id).await?;
