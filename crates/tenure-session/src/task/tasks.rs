@@ -456,7 +456,13 @@ impl TasksInner {
             Ok(record) => Ok(Some((kept.version, record))),
             Err(error) => {
                 tracing::error!(task = %label(key), %error, "a task cannot be read");
-                Err(Error::new(Reason::StoreUnavailable, "The task cannot be read").caused_by(error))
+                let what = match error.is_newer() {
+                    true => {
+                        "The task was written by a newer version of the server, which this node cannot read"
+                    }
+                    false => "The task cannot be read",
+                };
+                Err(Error::new(Reason::StoreUnavailable, what).caused_by(error))
             }
         }
     }

@@ -113,7 +113,7 @@ impl Endpoint {
         let sessions = &self.0.sessions;
         let mut hold = Hold::of(sender);
         loop {
-            let placed = match (&self.0.relay, sessions.place(id).await) {
+            let placed = match (&self.0.relay, sessions.place(id, &caller.principal).await) {
                 (Some(relay), Ok(Place::There(node))) => {
                     let parts = naming(id);
                     let wish = Some(&RelayedWish::GiveBack);

@@ -273,7 +273,7 @@ impl Endpoint {
         }
         let mut is_remembered = true;
         loop {
-            let node = match self.0.sessions.place(id).await {
+            let node = match self.0.sessions.place(id, &sender.principal).await {
                 Ok(Place::Here) => return Ok(Placed::Here),
                 // The node that has sent it may have just given the session away, and this node remembers the old place.
                 Ok(Place::There(_)) if !is_of_client && is_remembered => {

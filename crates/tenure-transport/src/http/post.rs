@@ -216,6 +216,8 @@ impl Endpoint {
                 if initialized {
                     // The client sends it only once, so it has to be saved before it is accepted.
                     session.saved().await;
+                    // What was not saved the next owner of the session does not know, so it is told again.
+                    session.check_is_here()?;
                 }
                 Ok(empty(StatusCode::ACCEPTED))
             }
