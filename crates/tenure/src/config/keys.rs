@@ -19,8 +19,8 @@ use super::upstream_auth::UpstreamAuthMode;
 use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::value::measure::{Percent, Portion, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
 use super::value::place::{
-    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Names, Origins,
-    PeerAddress, Proxies, StoreUrl, Words,
+    Address, Assignments, BaseUrl, EndpointUrl, Environment, File, FolderName, Headers, Hosts, Names,
+    Origins, PeerAddress, Proxies, StoreUrl, Words,
 };
 use super::value::rate::{
     PatternNumbers, PatternRates, PrincipalNumbers, PrincipalRates, RateOrOff, ServerNumbers,
@@ -379,7 +379,7 @@ keys! {
     "child.command": Words => config.child.command;
     /// Variables that are set for it beside those of this process, each as `NAME=VALUE`, or as `NAME=env:VARIABLE` or
     /// `NAME=file:PATH` for a value that stands elsewhere.
-    "child.env": Words => config.child.env;
+    "child.env": Environment => config.child.env;
     /// Which variables of this process it inherits: `all`, but for those that this configuration names as
     /// `env:VARIABLE`, for whichever server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
     /// `LOGNAME`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never what begins with
