@@ -6,7 +6,7 @@
 //!
 //! Read in this order: `routes` (the table), `request` (what was asked), `api` (the way of a request), `answers` (what is
 //! read), `changes`, `live` (news as a stream), `through` (requests to servers behind), `caller` (who asks), `login` (codes and cookies), `keys`, `guard` (what may
-//! come from a browser), `front` (the port's requests and the page), `listener` (the port).
+//! come from a browser), `refused` (callers that are not let in), `front` (the port's requests and the page), `listener` (the port).
 
 mod role;
 mod error;
@@ -22,6 +22,7 @@ mod through;
 mod login;
 mod keys;
 mod guard;
+mod refused;
 mod front;
 mod listener;
 
