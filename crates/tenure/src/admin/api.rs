@@ -26,6 +26,7 @@ use super::login::Logins;
 use super::request::Asked;
 use super::role::AdminRole;
 use super::routes::{AdminRoute, ROUTES, Verb};
+use super::through::ToolLists;
 use super::{answers, changes};
 use crate::audit::AdminAction;
 use crate::config::{Config, ShownSetting};
@@ -58,6 +59,7 @@ pub(super) struct AdminState {
     /// The address of the page, if it is served.
     pub(super) url: OnceLock<String>,
     pub(super) live: LiveFeed,
+    pub(super) tools: ToolLists,
     /// Cancelled when streams have to end.
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
@@ -117,6 +119,7 @@ impl AdminApi {
             started: now(),
             url: OnceLock::new(),
             live: LiveFeed::default(),
+            tools: ToolLists::default(),
             stop,
             tasks: TaskTracker::new(),
         }))
@@ -163,7 +166,7 @@ impl AdminApi {
             true => Err(lacks(AdminRole::Payloads, caller)),
             false => answers::answer(self, route.does, caller, asked).await,
         };
-        // What clients keep is nobody's business unless there is a reason, so a look at it is recorded too.
+        // What clients keep is theirs, so a look at it is recorded too.
         if shows_contents {
             let operation = format!("{}.contents", route.operation());
             self.record(caller, &operation, asked, &outcome);
@@ -194,6 +197,9 @@ impl AdminApi {
     ) {
         let (is_done, about, change) = match outcome {
             Ok(outcome) => (true, outcome.about.clone(), outcome.change.clone()),
+            Err(AdminError { done: Some(done), .. }) => {
+                (false, Some(done.about.clone()), Some(done.change.clone()))
+            }
             Err(_) => (false, None, None),
         };
         let about = about.unwrap_or_else(|| asked.subject());

@@ -22,7 +22,7 @@ use super::role::AdminRole;
 use super::routes::Does;
 use crate::figures::Span;
 use crate::logs;
-use crate::operator::{CallRow, DataName, Show, now};
+use crate::operator::{CallRow, DataName, Extent, Show, now};
 
 /// Answers a request that changes nothing.
 pub(super) async fn answer(
@@ -71,14 +71,14 @@ pub(super) async fn answer(
             let name = found.row.name.clone();
             Ok(Outcome::of(&found).about(name))
         }
-        Does::Tasks => Ok(Outcome::rows(&operator.tasks(asked.limit()).await?)),
+        Does::Tasks => Ok(Outcome::of(&operator.tasks(asked.limit()).await?)),
         Does::Backends => Ok(Outcome::rows(&servers::backends(api))),
         Does::Backend => servers::backend(api, asked).await,
-        Does::Nodes => Ok(Outcome::rows(&servers::nodes(api))),
-        Does::Principals => Ok(Outcome::rows(&operator.principals().await?)),
+        Does::Nodes => Ok(Outcome::rows(&operator.for_one().nodes().await?)),
+        Does::Principals => Ok(Outcome::of(&operator.principals(Extent::Share).await?)),
         Does::PrincipalShow => {
             let name = asked.text("principal").unwrap_or_default();
-            let found = operator.principal(name).await?;
+            let found = operator.principal(name, Extent::Share).await?;
             let found = found.ok_or_else(|| AdminError::not_found("It has nothing here"))?;
             Ok(Outcome::of(&found))
         }

@@ -147,3 +147,34 @@ async fn figures_are_there_for_charts_and_for_other_tools() {
     assert!(metrics.contains("tenure_sessions_created_total 1"), "{metrics}");
     stop(server).await;
 }
+
+#[tokio::test]
+async fn a_server_with_very_many_tools_is_shown_with_as_many_as_a_page_can_use() {
+    let (backend, mut script) = tenure_testkit::fake_backend::FakeBackend::new();
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("disk:{}", folder.path().join("store").display());
+    let node =
+        tenure::Node::with_backend(&super::world::in_memory(&[("store", &store)]), backend).await.unwrap();
+    let asked = async || {
+        let stream = tokio::net::UnixStream::connect(folder.path().join("store/control.sock")).await.unwrap();
+        let mut connection = Connection::over(stream);
+        connection.write(&Ask::new("GET", "/api/v1/backends/main").bytes()).await;
+        connection.response().await.value()
+    };
+    let tools: Vec<_> = (0..1500).map(|n| json!({ "name": format!("t-{n}"), "inputSchema": {} })).collect();
+    let answered = async {
+        let call = script.call().await;
+        call.answer(&json!({ "tools": tools, "nextCursor": "more" }));
+    };
+    let (shown, ()) = tokio::join!(asked(), answered);
+    assert_eq!(
+        (shown["tools"].as_array().unwrap().len(), &shown["tools_cut"]),
+        (1000, &json!(true)),
+        "{}",
+        shown["tools_error"]
+    );
+    // A page that stays open, or several, ask the server once.
+    let (one, other) = within("from what was listed", async { tokio::join!(asked(), asked()) }).await;
+    assert_eq!((one["tools"].as_array().unwrap().len(), &other["tools_cut"]), (1000, &json!(true)));
+    node.stop().await;
+}
