@@ -23,6 +23,7 @@ use super::caller::AdminCaller;
 use super::error::AdminError;
 use super::live::LiveFeed;
 use super::login::Logins;
+use super::looks::RecentLooks;
 use super::request::Asked;
 use super::role::AdminRole;
 use super::routes::{AdminRoute, ROUTES, Verb};
@@ -60,14 +61,29 @@ pub(super) struct AdminState {
     pub(super) url: OnceLock<String>,
     pub(super) live: LiveFeed,
     pub(super) tools: ToolLists,
+    looks: RecentLooks,
     /// Cancelled when streams have to end.
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
 
+/// Whether an answer has what a viewer may not see, although it was not asked for by a flag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shows {
+    Facts,
+    Contents,
+}
+
+impl Shows {
+    pub(super) fn contents_if(has_contents: bool) -> Self {
+        if has_contents { Self::Contents } else { Self::Facts }
+    }
+}
+
 /// What was done, and what the audit log should know of it.
 pub(super) struct Outcome {
     pub(super) answer: AdminAnswer,
+    shows: Shows,
     /// What it was about.
     about: Option<String>,
     /// From what, to what.
@@ -81,7 +97,7 @@ impl Outcome {
 
     /// An answer that is ready.
     pub(super) fn answered(answer: AdminAnswer) -> Self {
-        Self { answer, about: None, change: None }
+        Self { answer, shows: Shows::Facts, about: None, change: None }
     }
 
     pub(super) fn rows<Row: Serialize>(rows: &[Row]) -> Self {
@@ -94,6 +110,10 @@ impl Outcome {
 
     pub(super) fn about(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
+    }
+
+    pub(super) fn shows(self, shows: Shows) -> Self {
+        Self { shows, ..self }
     }
 
     pub(super) fn change(self, change: Option<String>) -> Self {
@@ -120,6 +140,7 @@ impl AdminApi {
             url: OnceLock::new(),
             live: LiveFeed::default(),
             tools: ToolLists::default(),
+            looks: RecentLooks::default(),
             stop,
             tasks: TaskTracker::new(),
         }))
@@ -167,7 +188,14 @@ impl AdminApi {
             false => answers::answer(self, route.does, caller, asked).await,
         };
         // What clients keep is theirs, so a look at it is recorded too.
-        if shows_contents {
+        let looks_by_itself = match &outcome {
+            Ok(Outcome { shows: Shows::Contents, about, .. }) => {
+                let about = about.clone().unwrap_or_default();
+                self.0.looks.is_new(&caller.share(), route.operation(), about, now())
+            }
+            _ => false,
+        };
+        if shows_contents || looks_by_itself {
             let operation = format!("{}.contents", route.operation());
             self.record(caller, &operation, asked, &outcome);
         }

@@ -12,7 +12,7 @@ pub(super) use sessions::filter_of;
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::api::{AdminApi, Outcome, with_type};
+use super::api::{AdminApi, Outcome, Shows, with_type};
 use super::caller::AdminCaller;
 use super::error::AdminError;
 use super::live::{self, Topics};
@@ -68,8 +68,8 @@ pub(super) async fn answer(
             if caller.role < AdminRole::Payloads {
                 found.hints = None;
             }
-            let name = found.row.name.clone();
-            Ok(Outcome::of(&found).about(name))
+            let (name, shows) = (found.row.name.clone(), Shows::contents_if(found.hints.is_some()));
+            Ok(Outcome::of(&found).about(name).shows(shows))
         }
         Does::Tasks => Ok(Outcome::of(&operator.tasks(asked.limit()).await?)),
         Does::Backends => Ok(Outcome::rows(&servers::backends(api))),

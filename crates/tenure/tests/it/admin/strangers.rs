@@ -140,3 +140,29 @@ async fn a_key_without_a_role_is_recorded_with_its_name() {
     assert_eq!((&records[0]["code"], &records[0]["reason"]), (&json!(403), &json!("forbidden")));
     assert_eq!(records[0]["principal"]["sub"], "client", "{records:?}");
 }
+
+#[tokio::test]
+async fn one_login_follows_on_half_of_the_streams() {
+    let world = World::new().await;
+    let browser = world.browser("viewer").await;
+    let mut followed = Vec::new();
+    for _ in 0..8 {
+        let mut live = browser.live().await;
+        live.event().await.expect("an overview at once");
+        followed.push(live);
+    }
+    let refused = within("refused", browser.get("live").send(world.admin)).await;
+    assert_eq!(refusal(&refused), (503, "unavailable".into()));
+    let text = refused.value()["message"].as_str().unwrap().to_owned();
+    assert_eq!(text, "8 pages of this login follow already");
+    let mut other = world.browser("viewer").await.live().await;
+    other.event().await.expect("another login has a share of its own");
+    // Room is made by the page that goes.
+    drop(followed.pop());
+    let again = async {
+        while browser.get("live").begin(world.admin).await.head().await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within("a stream in its place", again).await;
+}
