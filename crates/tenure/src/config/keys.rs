@@ -470,7 +470,8 @@ keys! {
     /// written holds for all. Clients behind a proxy that is not in `http.trusted_proxies` have its address: set this to `off` there.
     "limits.initialize": Optional<RateOrOff> => config.rates.initialize;
     /// How often the credentials of one client address may be refused, expired ones aside. Beyond it they are refused with 429.
-    /// Without it `10/min` for clients that are not on this machine; what is written holds for all.
+    /// Without it `10/min` for clients that are not on this machine; what is written holds for all. The port for operators counts by
+    /// itself, and holds the limit on this machine too.
     "limits.failed_credentials": Optional<RateOrOff> => config.rates.failed_credentials;
     /// Requests of one principal, such as `100/s burst 200`. Without authentication, all clients are one principal.
     "limits.principal": RateOrOff => config.rates.calls.principal;
