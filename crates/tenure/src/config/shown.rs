@@ -39,7 +39,7 @@ pub(super) fn settings(layered: &Layered) -> Vec<ShownSetting> {
     let mut shown: Vec<_> = KEYS
         .iter()
         .map(|key| {
-            let value = (key.show)(&layered.draft).map(|value| public(key.path, value));
+            let value = (key.show)(&layered.draft).map(|value| public(key.path, &value));
             ShownSetting { key: key.path.to_owned(), value, source: layered.origin(key.path).to_string() }
         })
         .collect();
@@ -58,6 +58,6 @@ pub(super) fn settings(layered: &Layered) -> Vec<ShownSetting> {
     shown
 }
 
-fn public(path: &str, value: String) -> String {
-    if SECRET.contains(&path) || path.ends_with("secret") { SET.to_owned() } else { marked_in(&value) }
+fn public(path: &str, value: &str) -> String {
+    if SECRET.contains(&path) || path.ends_with("secret") { SET.to_owned() } else { marked_in(value) }
 }
