@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tenure_session::SessionKey;
-use tenure_session::port::clock::{Clock, SystemClock};
+use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::supervise::Loops;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -160,6 +160,11 @@ impl Figures {
     /// The sessions that ended last, the newest first.
     pub(crate) fn ended_sessions(&self, limit: usize) -> Vec<EndedRow> {
         self.0.ended.last(limit)
+    }
+
+    /// How many sessions ended since then, of those that ended last.
+    pub(crate) fn ended_since(&self, since: Time) -> usize {
+        self.0.ended.since(since)
     }
 
     /// What was counted of a session, awake or dormant, and what happened to it.
