@@ -341,7 +341,7 @@ impl Authenticator {
         self.0.observer.set(observer);
     }
 
-    /// Refuses what was issued to this principal until now. Returns when verdicts about it are gone.
+    /// Refuses credentials issued to this principal until now. Returns when verdicts about it are gone.
     pub fn revoke(&self, principal: &str, until: UnixSeconds) {
         self.0.revoked.add(principal, until);
         if let Some(subjects) = &self.0.subjects {

@@ -1,4 +1,4 @@
-//! What happens to credentials, for a log of who did what.
+//! Events about credentials, for the audit log.
 //!
 //! In: changes of the file of static keys, and tokens of callers that were exchanged. Out: one [`CredentialEvent`] each, to the
 //! observer, if there is one. Never a secret.

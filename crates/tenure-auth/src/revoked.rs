@@ -14,7 +14,7 @@ use crate::time::{LEEWAY, UnixSeconds};
 pub(crate) struct Revoked(RwLock<HashMap<Arc<str>, UnixSeconds>>);
 
 impl Revoked {
-    /// Refuses what was issued to the principal up to this time.
+    /// Refuses credentials issued to the principal up to this time.
     pub(crate) fn add(&self, principal: &str, until: UnixSeconds) {
         let mut revoked = self.0.write();
         let entry = revoked.entry(principal.into()).or_default();

@@ -117,7 +117,7 @@ pub enum ScopeRulesError {
     #[error("a pattern needs, or a scope includes, at most 200 scopes")]
     TooMany,
     /// The scope for refresh tokens is a matter between a client and its authorization server.
-    #[error("`offline_access` is no scope of a resource: clients ask their authorization server for it")]
+    #[error("`offline_access` is not a scope of a resource: clients ask their authorization server for it")]
     OfflineAccess,
 }
 

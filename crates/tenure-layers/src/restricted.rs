@@ -3,8 +3,8 @@
 //!
 //! In: the scopes of the caller, which the transport has verified. The rules are asked about names as the server says them,
 //! so this layer belongs right in front of the server that the rules name. The transport refuses requests too, earlier and
-//! with a challenge by which a client gets more scopes; what it cannot see is refused here, such as which of several servers
-//! a resource belongs to.
+//! with a challenge by which a client gets more scopes; it cannot know, for example, which of several
+//! servers a resource belongs to, so such requests are refused here.
 
 use std::fmt;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ macro_rules! methods {
                 }
             }
 
-            /// The name, if it is one of those that have a variant: the same few for all time, whatever clients send.
+            /// The name, if it has a variant: a small fixed set, independent of the clients' input.
             pub const fn known_name(&self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($name),)*

@@ -1,4 +1,4 @@
-//! What is counted of one session, and the events of its life, both bounded.
+//! The counters of one session, and the events of its life, both bounded.
 //!
 //! Kept in memory while the session is awake and in its record otherwise. The record is never written for them alone, so a
 //! kill of the process loses what was counted since the last write. In: requests from the transport, events from the
@@ -22,7 +22,7 @@ const BOUNDS_MS: [u32; 15] =
 /// The longest name of a tool that is kept.
 const LONGEST_TOOL: usize = 128;
 
-/// What is counted of one session since it was created.
+/// The counters of one session since it was created.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Default, Debug)]
 #[serde(default)]
 pub struct SessionFigures {
@@ -86,7 +86,7 @@ pub struct TimelineEntry {
 
 macro_rules! timeline_events {
     ($($(#[doc = $doc:literal])+ $variant:ident = $word:literal, $is_well:literal, $text:literal;)*) => {
-        /// What happens to a session. Its begin and its end are not among them: the record has these.
+        /// An event in the life of a session. Its beginning and its end are not among them: the record has these.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[non_exhaustive]
         pub enum TimelineEvent {

@@ -1,4 +1,4 @@
-//! Principals whose credentials were taken back: what was issued to them until a moment is refused from then on.
+//! Principals whose credentials were taken back: credentials issued to them until a moment are refused from then on.
 //!
 //! One record for each principal, which stays until an operator removes it: it is not known how long the longest of their
 //! credentials would be good. In: names and times. Out: records of [`Space::Principal`]. Whether credentials are older than
@@ -26,7 +26,7 @@ const TRIES: usize = 8;
 pub struct Revocation {
     /// The principal.
     pub principal: String,
-    /// What was issued to it up to this moment, in milliseconds since 1970, is refused.
+    /// Credentials issued to it up to this moment, in milliseconds since 1970, are refused.
     pub not_before: u64,
 }
 
@@ -44,7 +44,7 @@ impl Revocation {
     }
 }
 
-/// Writes that what was issued to a principal until now is refused. An earlier record moves on, and never back.
+/// Refuses credentials that were issued to a principal until now. The time in the record only moves forward.
 ///
 /// # Errors
 /// When the store fails; then it may or may not be written, and can be repeated.
@@ -69,7 +69,7 @@ pub async fn revoke(store: &dyn Store, principal: &str, now: Time) -> Result<Rev
     Err(StoreError::Unknown)
 }
 
-/// Removes the record of a principal, so that what it has is good again. Returns whether there was one.
+/// Removes the record of a principal, so that its credentials are good again. Returns whether there was one.
 ///
 /// # Errors
 /// When the store fails.

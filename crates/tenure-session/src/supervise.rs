@@ -223,7 +223,8 @@ impl<K: Copy + PartialEq> Drop for InHand<'_, K> {
 /// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something that is no text")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a value that is not a text")
 }
 
 impl std::fmt::Display for LoopInfo {

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use tenure_session::port::store::Space;
 use tokio::time::Instant;
 
-/// A message is old when it is there for so long: by then a record whose entry it is was written, or never will be, since
+/// A message is old when it is there for so long: by then the record of an entry was written, or never will be, because
 /// one write ends within seconds.
 const OLD: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ struct Came {
 pub(crate) struct Ages {
     old: Option<Came>,
     next: Option<Came>,
-    /// Buckets in which nothing before a sequence stood for anything, but was too young to be removed. It is looked at
+    /// Buckets in which all entries before a sequence are obsolete, but were too young to be removed. They are looked at
     /// again when it is old, and not in between: thousands of sessions may end in the same minute.
     clear: HashMap<(Space, u32), u64, RandomState>,
 }
@@ -41,7 +41,7 @@ impl Ages {
         self.old.map_or(0, |old| old.to)
     }
 
-    /// Nothing before this sequence stands for anything, but it is too young to be removed.
+    /// All entries before this sequence are obsolete, but too young to be removed.
     pub(crate) fn is_clear(&mut self, space: Space, bucket: u32, before: u64) {
         self.clear.insert((space, bucket), before);
     }

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 /// Silence after which a connection is tested; after a few tests without an answer another server is tried.
 const PING: Duration = Duration::from_secs(1);
-/// The oldest version whose compare-and-swap excludes.
+/// The oldest version whose compare-and-swap lets only one of two writers win.
 const OLDEST: (u64, u64) = (2, 12);
 
 #[derive(Deserialize)]
@@ -160,7 +160,7 @@ fn note(health: &Health, event: Event) {
     }
 }
 
-/// Whether compare-and-swap excludes in this version.
+/// Whether compare-and-swap lets only one of two writers win in this version.
 pub(crate) fn is_new_enough(version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split(['.', '-']).map(str::parse::<u64>);
     match (numbers.next(), numbers.next()) {

@@ -1,11 +1,11 @@
 //! Finds the records that are due without looking at the others.
 //!
 //! Before a record with a deadline is written, its key is filed in the bucket of that deadline, a subject for every ten
-//! seconds. A later deadline does not move it: who looks into the bucket finds that the record is due later, and files it
+//! seconds. A later deadline does not move it: a reader of the bucket finds that the record is due later, and files it
 //! anew. So a session that is used again and again is filed once for each of its deadlines that really came. An entry
-//! decides nothing: the record says when it is due, and an entry too many only costs a look.
+//! decides nothing: the record says when it is due, and an extra entry only costs a read.
 //!
-//! An entry that stands for nothing is removed only when it is old. The record of a young one may be about to be written,
+//! An obsolete entry is removed only when it is old. The record of a young one may be about to be written,
 //! and would never be found due (`ages`).
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ const PAGE: usize = 512;
 /// A record that is due.
 type Due = (Time, RecordKey, Version);
 
-/// What an entry of a bucket still stands for.
+/// The meaning of an entry of a bucket.
 enum EntryVerdict {
     Due(Due),
     /// The record is due later, within the time of the same bucket.
@@ -88,7 +88,7 @@ impl Parts {
                 self.wire.publish(tries.until, subject.as_str().into(), HeaderMap::new(), entry.clone());
             match sent.await {
                 Ok(_) => return Ok(()),
-                // The record is not written yet, so nothing is in doubt: an entry too many does no harm.
+                // The record is not written yet, so nothing is in doubt: an extra entry does no harm.
                 Err(fault) => tries.again(fault, Doubt::None).await?,
             }
         }
@@ -153,7 +153,7 @@ impl Parts {
         Ok((buckets, old))
     }
 
-    /// Adds what is due in a bucket, until there is enough, and removes the old entries that stand for nothing.
+    /// Adds the due records of a bucket, until there are enough, and removes the old obsolete entries.
     async fn look_into(
         &self,
         shard: &Shard,
@@ -165,9 +165,9 @@ impl Parts {
         let subject = self.names.due(shard, space, bucket);
         let begin = self.ages.lock().entry(shard.number).or_default().begin(space, bucket, old);
         let (mut from, mut settled, mut stands) = (begin, Vec::new(), begin > 1);
-        // Whether something here is to be looked at again, and up to where nothing is.
+        // Whether an entry here has to be read again, and up to where none has.
         let (mut is_clear, mut clear) = (true, begin);
-        // In pages: a bucket may have many times as much as is asked for. What comes later in it is found next time.
+        // In pages: a bucket may have many more entries than are asked for. Later entries are found next time.
         while found.len() < limit {
             let mut tries = self.wire.tries();
             let page = loop {
@@ -237,7 +237,7 @@ impl Parts {
         Ok(EntryVerdict::Settled)
     }
 
-    /// Removes entries; what cannot be removed now is looked at again.
+    /// Removes entries; an entry that cannot be removed now is tried again.
     async fn remove_entries(&self, shard: &Shard, subject: &str, settled: &[u64], end: u64, stands: bool) {
         if settled.is_empty() {
             return;
@@ -246,7 +246,7 @@ impl Parts {
         let bodies: Vec<String> = if stands {
             settled.iter().map(|sequence| format!(r#"{{"seq":{sequence},"no_erase":true}}"#)).collect()
         } else {
-            // Nothing before `end` stands for anything; the rest comes after it.
+            // All entries before `end` are obsolete; the others come after it.
             vec![format!(r#"{{"filter":"{subject}","seq":{end}}}"#)]
         };
         let api = if stands { &shard.delete } else { &shard.purge };
@@ -255,7 +255,7 @@ impl Parts {
         let outcomes: Vec<Result<_, Fault>> =
             stream::iter(removals).buffer_unordered(READS_AT_ONCE).collect().await;
         if let Some(fault) = outcomes.into_iter().find_map(Result::err) {
-            tracing::debug!(subject, ?fault, "could not remove what was due");
+            tracing::debug!(subject, ?fault, "could not remove due entries");
         }
     }
 }

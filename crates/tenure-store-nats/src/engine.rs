@@ -23,9 +23,9 @@ use crate::parts::Parts;
 use crate::swap::WriteIds;
 use crate::watch::watch;
 
-/// What a message needs beside its value: headers, and what stands before the value.
+/// The bytes of a message beside its value: headers, and the prefix of the value.
 const BESIDE_A_VALUE: usize = 8 << 10;
-/// What a batch needs beside the bodies of its events.
+/// The bytes of a batch beside the bodies of its events.
 const BESIDE_BODIES: usize = 32 << 10;
 /// The least that a server must take: smaller messages would refuse ordinary requests.
 const LEAST_PAYLOAD: usize = 128 << 10;
@@ -129,7 +129,7 @@ impl Store for Nats {
     fn claim(&self, session: SessionKey, node: NodeId, expected: Option<Epoch>) -> Stored<Epoch> {
         self.run(move |parts| async move {
             let claimed = parts.claim(session, node, expected).await;
-            // Another process may have appended before; and whatever was in doubt is settled now.
+            // Another process may have appended before; and all writes with an unknown outcome are settled now.
             parts.logs.forget(session);
             claimed
         })

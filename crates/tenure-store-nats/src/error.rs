@@ -24,7 +24,7 @@ pub enum NatsError {
     /// The engine did not accept our credentials.
     #[error("the engine refused our credentials: {0}")]
     Credentials(String),
-    /// We may not do what a store has to do.
+    /// Our permissions are not enough for a store.
     #[error("the engine denied a permission: {0}")]
     Denied(String),
     /// Encryption of the connection failed.
@@ -36,7 +36,7 @@ pub enum NatsError {
     /// The engine has no JetStream.
     #[error("the engine has no JetStream: {0}")]
     NoJetStream(String),
-    /// Fewer servers than there are to be replicas.
+    /// The engine has fewer servers than the number of replicas.
     #[error("the engine has no room for {replicas} replicas: {said}")]
     TooFewServers {
         /// How many replicas were asked for.

@@ -1,6 +1,6 @@
 //! Reads many messages at once, from any replica.
 //!
-//! A replica may be behind: it misses the latest writes, and still has what was purged. So callers compare what they
+//! A replica may be behind: it misses the latest writes, and still has purged messages. So callers compare what they
 //! get with what the leader told them.
 
 use std::time::Duration;

@@ -312,7 +312,7 @@ impl Founding<'_> {
             (!there.deny_delete && !there.deny_purge, "it does not allow removals"),
             (!there.sealed && there.mirror.is_none() && there.sources.is_none(), "it is a copy, or sealed"),
             (there.duplicate_window >= DUPLICATES, "its duplicate window is shorter than 30 s"),
-            (there.subject_delete_marker_ttl.is_none(), "it writes markers for what it forgets"),
+            (there.subject_delete_marker_ttl.is_none(), "it writes markers for removed messages"),
             (
                 self.options.replicas.is_none_or(|replicas| replicas == there.num_replicas),
                 "it has another number of replicas than this node is told",
@@ -325,7 +325,7 @@ impl Founding<'_> {
     }
 }
 
-/// What to do if a stream is not there.
+/// The action for a missing stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Make,

@@ -1,7 +1,7 @@
 //! The head of a log: all that is still to be known of entries that were trimmed.
 //!
 //! A log is its head and the entries after it. The head is what results from all entries up to a position, so
-//! whichever process writes it for that position writes the same. A trim writes a new head, by compare-and-swap, and only
+//! every process that writes it for that position writes the same. A trim writes a new head, by compare-and-swap, and only
 //! then removes the messages that it stands for. A reader reads messages first and the head last: what it misses
 //! because it was removed in between is in that head.
 

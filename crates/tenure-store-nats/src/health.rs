@@ -1,4 +1,4 @@
-//! How the engine is doing: what the connection says, and what the watch found out.
+//! The state of the engine, from the connection and from the watch.
 //!
 //! In: events of the connection, results of probes. Out: the store's [`Trouble`], and whether operations may run at all.
 
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 pub(crate) struct Health {
     connected: watch::Sender<bool>,
     trouble: Mutex<Option<Found>>,
-    /// The last refusal that the engine sent beside the answers: it answers nothing where a permission is missing.
+    /// The last refusal that the engine sent apart from answers: it does not answer if a permission is missing.
     denied: Mutex<Option<String>>,
 }
 

@@ -1,9 +1,9 @@
-//! What this process remembers of the logs that it appends to.
+//! A cache of the logs that this process appends to.
 //!
 //! The lift of a log, so that an append knows its positions without reading the head; and, once a log was trimmed, the
 //! order of its entries, so that the next trim need not read them all again.
 //!
-//! A view of the order must have no hole, because a trim would lose what is in it. It is kept up by the appends of this
+//! A view of the order must have no hole, because a trim would lose the entries in it. It is updated by the appends of this
 //! process, so it is forgotten when one of them has an unknown outcome, when two are under way at once, and when the
 //! session is claimed anew: another process may have appended meanwhile.
 
@@ -73,7 +73,7 @@ pub(crate) struct LogView {
     pub(crate) to_remove: usize,
 }
 
-/// What a trim will write.
+/// The plan of a trim.
 pub(crate) struct Cut {
     pub(crate) head: Head,
     /// How many entries the new head takes in.
@@ -100,7 +100,7 @@ impl LogCache {
         Arc::clone(logs.entry(session).or_default())
     }
 
-    /// Forgets what is remembered of a log: it may have changed by other hands.
+    /// Forgets a log: another process may have changed it.
     pub(crate) fn forget(&self, session: SessionKey) {
         let known = self.logs.lock().get(&session).cloned();
         if let Some(known) = known {
@@ -159,14 +159,14 @@ impl KnownLog {
         }
     }
 
-    /// What a trim would do, if the order is known.
+    /// The plan of a trim, if the order is known.
     pub(crate) fn cut(&self, keep: Keep) -> Option<Result<(Cut, u64), KeptEvents>> {
         let state = self.state.lock();
         let view = state.view.as_ref()?;
         Some(view.cut(keep).map(|cut| (cut, view.head_sequence)))
     }
 
-    /// A trim was written. `removed` says that the messages it made needless are gone.
+    /// A trim was written. `removed` says that the obsolete messages are gone.
     pub(crate) fn was_cut(&self, cut: &Cut, before: u64, after: u64, removed: bool) {
         let mut state = self.state.lock();
         match &mut state.view {
@@ -285,7 +285,7 @@ impl LogView {
         }
     }
 
-    /// What a trim has to do, or what is kept if there is nothing to do.
+    /// The plan of a trim, or the kept entries if there is nothing to trim.
     pub(crate) fn cut(&self, keep: Keep) -> Result<Cut, KeptEvents> {
         let (mut head, mut kept) = (self.head.clone(), self.kept());
         let (mut taken, mut is_trimmed) = (0, false);

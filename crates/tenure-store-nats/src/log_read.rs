@@ -1,7 +1,7 @@
 //! Reads logs: events of a stream, all streams, the last position.
 //!
-//! The leader says which messages a log has, any replica gives them, and the leader gives what that one misses. The head is
-//! read again after the messages: what a trim removed in between is in that head (`head`).
+//! The leader says which messages a log has, any replica returns them, and the leader returns those that it misses. The head is
+//! read again after the messages: messages that a trim removed in between are in that head (`head`).
 
 use std::collections::BTreeMap;
 

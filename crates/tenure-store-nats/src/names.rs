@@ -141,7 +141,7 @@ impl Names {
         self.of_session('h', session)
     }
 
-    /// What is due in one stretch of time.
+    /// The bucket of the records that are due in one interval.
     pub(crate) fn due(&self, shard: &Shard, space: Space, bucket: u32) -> String {
         format!("{}.{}.d.{}.{bucket}", self.cluster, shard.number, space_token(space))
     }
@@ -150,7 +150,7 @@ impl Names {
         format!("{}.{}.d.{}.*", self.cluster, shard.number, space_token(space))
     }
 
-    /// The bucket that the subject of what is due ends with.
+    /// The bucket at the end of such a subject.
     pub(crate) fn bucket_of_due(subject: &str) -> Option<u32> {
         subject.rsplit('.').next()?.parse().ok()
     }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 /// Says once that the record of a node cannot be read: the list is read each second.
 static UNREADABLE: Once = Once::new();
 
-/// A node's name and what it says of itself. Never without content, which would mean that the node was removed.
+/// A node's name and its record. Never without content, which would mean that the node was removed.
 fn encode(node: NodeId, info: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(9 + info.len());
     bytes.put_u8(FORM);

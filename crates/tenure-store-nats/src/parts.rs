@@ -1,4 +1,4 @@
-//! What all operations share: the connection, the names, and what this process remembers of records and logs.
+//! The parts that all operations share: the connection, the names, and the caches of records and logs.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Compare-and-swap of the last message of a subject: the one write that decides anything.
 //!
 //! A message without content means that there is nothing. It is written in place of a removal, and the engine forgets
-//! it after two minutes: until then a late write that expects nothing fails, as does one that expects what was removed.
+//! it after two minutes: until then a late write that expects nothing fails, as does one that expects the removed value.
 //!
 //! Every write carries an id of its own. A write whose answer is lost is repeated with the same id, so it happens once;
 //! and a refusal counts only after the id was looked for, since the write that stands may be our own.
@@ -114,7 +114,7 @@ pub(crate) async fn swap(
     }
 }
 
-/// [`swap`] where there is nothing yet, or where what was there was removed.
+/// [`swap`] where there is no value, or where the value was removed.
 pub(crate) async fn create(
     wire: &Wire,
     ids: &WriteIds,
@@ -133,7 +133,7 @@ pub(crate) async fn create(
     }
 }
 
-/// What is there: a message without content is nothing.
+/// The value that is there: a message without content counts as absent.
 pub(crate) fn there(kept: Option<Kept>) -> Option<Kept> {
     kept.filter(|kept| !kept.payload.is_empty())
 }

@@ -1,6 +1,6 @@
 //! One request to the engine and its answer, with a deadline; no meaning beyond that.
 //!
-//! Owns the words of the engine's interface that more than one file needs: acknowledgements, refusals, messages that
+//! Owns the parts of the engine's interface that more than one file needs: acknowledgements, refusals, messages that
 //! the leader reads. Nothing is sent while there is no connection: the client would keep it and send it later, when
 //! the caller has long given up.
 
@@ -50,7 +50,7 @@ pub(crate) enum Fault {
     NotNow,
     /// No answer came; the request may have been executed, or may still be.
     NoAnswer,
-    /// The engine said no; nothing happened.
+    /// The engine refused; nothing happened.
     Refused(Refusal),
     /// Larger than the engine takes; nothing happened.
     TooLarge,
@@ -58,7 +58,7 @@ pub(crate) enum Fault {
     Closed(StoreError),
 }
 
-/// The engine's no.
+/// A refusal of the engine.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub(crate) struct Refusal {
     #[serde(default)]
@@ -296,7 +296,7 @@ impl Tries {
         Self { until, pause: PAUSES.0 }
     }
 
-    /// Waits for the next try, or says how the operation ends. An answer to this try says nothing of an earlier one that
+    /// Waits for the next try, or says how the operation ends. An answer to this try does not tell the outcome of an earlier one that
     /// may have happened.
     pub(crate) async fn again(&mut self, fault: Fault, doubt: Doubt) -> Result<(), StoreError> {
         let (outcome, is_final) = match fault {
@@ -329,7 +329,7 @@ pub(crate) fn missing_stream() -> StoreError {
     StoreError::Unavailable("a stream of this cluster is missing".to_owned())
 }
 
-/// What a refusal means for a caller of the store.
+/// A refusal as an error of the store.
 pub(crate) fn refused(refusal: &Refusal) -> StoreError {
     match refusal.err_code {
         code::NO_RESOURCES | code::NO_STORAGE => StoreError::Full,

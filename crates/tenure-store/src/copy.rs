@@ -1,4 +1,4 @@
-//! Copies everything that clients rely on from one store to another, whatever engines and keys they have.
+//! Copies everything that clients rely on from one store to another, across engines and keys.
 //!
 //! Records keep their deadlines and events keep their positions, so the ids that clients hold stay valid. The copy
 //! leaves out the store's own records ([`Space::Store`]) and the owners of sessions: on the target every session waits

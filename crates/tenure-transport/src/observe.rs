@@ -1,4 +1,4 @@
-//! What happened to each request, told once, when its answer has ended: for access logs, metrics and audit logs.
+//! The outcome of each request, told once, when its answer has ended: for access logs, metrics and audit logs.
 //!
 //! In: what every step learns about a request, noted in `RequestNotes`. Out: one [`RequestEnd`] for the
 //! [`RequestObserver`], also if the request was refused or its client hung up. Without an observer there are no notes, and
@@ -555,7 +555,7 @@ impl OpenCalls {
         }
     }
 
-    /// The connection is over: what is not answered by now is not answered here.
+    /// The connection is over: requests that have no answer by now get none here.
     pub(crate) fn end_all(&self) {
         let open = self.0.as_ref().map(|of| std::mem::take(&mut *of.lock()));
         drop(open);

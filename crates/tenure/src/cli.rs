@@ -1,4 +1,4 @@
-//! The command line: what people type, and what they read when it goes wrong.
+//! The command line: commands, options, and the texts of failures.
 
 // Serving.
 mod serve;
@@ -81,7 +81,7 @@ enum Command {
         tenure serve --admin                          with the page for operators on 127.0.0.1:8485\n  \
         tenure serve --take-over                      in the place of the one that runs, for a deploy")]
     Serve(RunArgs),
-    /// Serve MCP to the one who started it, over standard input and output.
+    /// Serve MCP over standard input and output, to the client that started it.
     #[command(
         after_help = "The session ends when standard input does, or on SIGTERM. Logs go to standard error.\n\n\
         Examples:\n  \
@@ -144,13 +144,13 @@ enum Command {
         tenure prompts review code='fn main() {}' --json -- npx -y reviews"
     )]
     Prompts(prompts::PromptsArgs),
-    /// Look at the sessions that calls use, choose one, begin one, let go of them.
+    /// List, choose, begin or forget the sessions that calls use.
     #[command(subcommand)]
     Jar(jar::JarCommand),
     /// Look at sessions, end them, move them.
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
-    /// Look at what a running server is at work on, in sessions and without.
+    /// List the open calls of a running server, in sessions and without.
     #[command(after_help = "States:\n  \
         in a session  a request of a session; its client waits, or can resume its stream\n  \
         running       a request without a session, whose client waits\n  \
@@ -177,21 +177,21 @@ enum Command {
         tenure nodes --store nats://10.0.0.1:4222\n  \
         tenure nodes --json | jq 'select(.state != \"serving\")'")]
     Nodes(nodes::NodesArgs),
-    /// Look at how much clients make a running server hold, and which of them hold most.
+    /// Show how much memory and room clients use in a server, and which of them use most.
     #[command(after_help = "Examples:\n  \
         tenure usage\n  \
         tenure usage --json | jq 'select(.used * 2 > .total)'")]
     Usage(usage::UsageArgs),
-    /// Look at what principals have left of their limits in a running server.
+    /// Show how much principals have left of their limits in a running server.
     #[command(subcommand)]
     Limits(limits::LimitsCommand),
     /// Make, list and revoke keys for clients.
     #[command(subcommand)]
     Keys(keys::KeysCommand),
-    /// Look at who has something on a server, and take back all that one of them can use.
+    /// List the principals that have something on a server, and revoke one of them.
     #[command(subcommand)]
     Principals(principals::PrincipalsCommand),
-    /// Verify an audit log, or look at what it holds.
+    /// Verify an audit log, or show its records.
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     /// Open the page for operators.
@@ -317,7 +317,7 @@ struct ServeStoreArgs {
     /// share them. [default: disk:, for stdio memory:]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// What the user's own folder for the sessions is called. [default: by the server behind]
+    /// The name of the folder for the sessions, in the user's own data. [default: from the server behind]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// What an event survives once a client has seen it: os (a kill) or disk (a loss of power). [default: os]

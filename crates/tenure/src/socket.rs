@@ -56,7 +56,7 @@ impl Socket {
             return Err(bad("there are several"));
         }
         let listener =
-            given.take_tcp_listener(0).map_err(|error| bad("it is no TCP socket").caused_by(error))?;
+            given.take_tcp_listener(0).map_err(|error| bad("it is not a TCP socket").caused_by(error))?;
         let listener = listener.ok_or_else(|| bad("it is gone"))?;
         Ok(Some(Self { listener, after_us: AfterUs::StaysOpen, predecessor: None }))
     }

@@ -115,7 +115,7 @@ impl SubjectTokens {
         Some(subject)
     }
 
-    /// Takes back all tokens of a principal, and what was got with them.
+    /// Takes back all tokens of a principal, and the tokens that were exchanged for them.
     pub fn forget(&self, principal: &str) {
         // First the tokens, or others could be got with them in between.
         self.0.tokens.retain(|name, _| *name.principal != *principal);

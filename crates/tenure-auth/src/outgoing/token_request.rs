@@ -1,4 +1,4 @@
-//! One request for a token: what is asked, and how the answer is read.
+//! One request for a token: its form, and the parser of the answer.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What proves to a server who we are, and for whom a request is.
+//! Credentials of ours for a server, and the caller that a request is for.
 //!
 //! Fixed headers are part of an [`Upstream`](super::Upstream). Headers that change, such as tokens, come from an
 //! [`UpstreamCredentials`], which the binary implements: where tokens are got is no business of this crate. The client's own
@@ -17,13 +17,13 @@ use tenure_session::port::BoxFuture;
 pub struct OnBehalf {
     /// The principal, and the client that acts for it.
     pub principal: Principal,
-    /// The scopes of the client's request. `None` for what belongs to a whole session, and where no credentials are needed.
+    /// The scopes of the client's request. `None` for messages of a whole session, and where no credentials are needed.
     pub scopes: Option<Scopes>,
-    /// What is wanted of the server.
+    /// The kind of the request.
     pub purpose: Purpose,
 }
 
-/// What is wanted of a server.
+/// The kind of a request to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Purpose {
     /// An answer, or a stream.
@@ -35,7 +35,7 @@ pub enum Purpose {
 }
 
 impl OnBehalf {
-    /// What belongs to the client of an outlet, and to none of its requests.
+    /// For messages of an outlet's client that belong to none of its requests.
     pub(super) fn client_of(outlet: &Outlet) -> Self {
         Self { principal: outlet.principal(), ..Self::default() }
     }

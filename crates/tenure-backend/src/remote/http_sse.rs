@@ -98,7 +98,7 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortOnDropHandle<(
 /// The server as one session sees it.
 struct SseSession {
     endpoint: Arc<HttpClient>,
-    /// The session's client; what belongs to none of its requests is for it.
+    /// The session's client, for messages that belong to none of its requests.
     whom: OnBehalf,
     outlet: Outlet,
     traffic: SessionTraffic,

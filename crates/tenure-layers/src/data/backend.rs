@@ -1,4 +1,4 @@
-//! A session in front of a backend with data sessions: what the path of a request (`path`) needs to know of a session.
+//! A session in front of a backend with data sessions: the view of a session for the path of a request (`path`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -161,7 +161,7 @@ impl DataShared {
         }
         let words = match (found.len(), principal.name()) {
             (0, None) => format!(
-                "Without signing in, only the {name} of your own session is listed, and there is none."
+                "Without signing in, only the {name} of your own session is listed, and this session has no {name}."
             ),
             (0, Some(_)) => format!("You have no {name}. Create one with {}.", kind.create_tool()),
             (count, _) => format!("You have {count}."),

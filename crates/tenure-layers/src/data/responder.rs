@@ -1,4 +1,4 @@
-//! A responder with data sessions: what the path of a request (`path`) needs to know of a request without a session.
+//! A responder with data sessions: the view of a request without a session for the path of a request (`path`).
 //!
 //! Nothing is remembered between requests: each request says whether its client knows data sessions, and which one it
 //! means.

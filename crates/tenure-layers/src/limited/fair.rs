@@ -3,7 +3,7 @@
 //! Waiting calls take turns by principal, and among those of a principal by session: the principal that waits with a thousand calls
 //! and the one that waits with a single call get the same number of slots. (It is deficit round robin where every call costs one.)
 //! A principal of greater weight has several turns one after the other.
-//! In: who calls. Out: a [`Slot`], which is given back when it is dropped. A call that stops waiting leaves the queue. No lock is
+//! In: the caller. Out: a [`Slot`], which is given back when it is dropped. A call that stops waiting leaves the queue. No lock is
 //! held across an await.
 
 use std::collections::VecDeque;
@@ -42,7 +42,7 @@ struct Queue {
     slots: usize,
     free: usize,
     bounds: QueueBounds,
-    /// Who has more turns than one.
+    /// The principals with more than one turn.
     grants: Option<PrincipalGrants>,
     line: Line<oneshot::Sender<()>>,
 }
@@ -61,7 +61,7 @@ impl FairQueue {
         Self(Arc::new(Mutex::new(Queue { slots, free: slots, bounds, grants: None, line: Line::default() })))
     }
 
-    /// The same, where principals have the turns that these say.
+    /// The same, with these turns of principals.
     #[must_use]
     pub(super) fn weighing(self, grants: &PrincipalGrants) -> Self {
         self.0.lock().grants = (!grants.weights.is_empty()).then(|| grants.clone());
@@ -130,7 +130,7 @@ impl Queue {
     fn release(&mut self) {
         match self.line.pop() {
             // Fails if the call has just stopped waiting. It then finds that it is no longer in the queue, and passes the slot
-            // on: to do it here as well would make two slots of one.
+            // on: if it were passed on here too, one slot would become two.
             Some(next) => drop(next.send(())),
             None => self.free += 1,
         }

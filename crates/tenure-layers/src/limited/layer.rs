@@ -1,7 +1,7 @@
 //! The two wrappers around a server that hold calls to their limits.
 //!
 //! A request that passes at once is handed on as it is: a few atomics, and nothing is allocated unless it takes a slot. One that has
-//! to wait does so in its own future, so it counts as running, and goes when it is withdrawn. What a wrapper took for a request that
+//! to wait does so in its own future, so it counts as running, and ends when it is withdrawn. Room that a wrapper took for a request that
 //! it refuses itself is given back. A request that the inner wrapper refuses was a call all the same: it counts for its caller.
 
 use std::fmt;
@@ -86,7 +86,7 @@ impl CallLimits {
         Arc::new(Limited { inner: backend, guard: Guard::Server(Arc::new(server)) })
     }
 
-    /// What principals have left: one of them, or those that did something lately, at most `limit`.
+    /// The remaining calls of principals: of one, or of those that called lately, at most `limit`.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -104,7 +104,7 @@ impl CallLimits {
         shown
     }
 
-    /// Forgets callers of whom there is nothing to remember, and writes what is counted of quotas.
+    /// Forgets callers without counts, and writes the counts of quotas.
     ///
     /// # Cancel safety
     /// As for [`Quotas::flush`].
@@ -115,7 +115,7 @@ impl CallLimits {
         if let Some(quotas) = self.0.quotas.get()
             && let Err(error) = quotas.flush().await
         {
-            tracing::warn!(%error, "what is counted of quotas could not be written; trying again");
+            tracing::warn!(%error, "the counts of quotas could not be written; trying again");
         }
     }
 
@@ -155,7 +155,7 @@ struct OfServer {
     queue: Option<FairQueue>,
 }
 
-/// What is remembered of one session.
+/// The counters of one session.
 #[derive(Default)]
 struct OfSession {
     number: u64,
@@ -212,7 +212,7 @@ impl Responder for Limited<dyn Responder> {
     forward_responder!(inner);
 }
 
-/// Whose request it is.
+/// The origin of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Whose {
     /// A client's.

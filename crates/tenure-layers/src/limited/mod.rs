@@ -8,8 +8,8 @@
 //! A call beyond a limit waits up to `max_wait` at a layer if there is room for it then, and is refused otherwise, with the time
 //! after which there will be. Requests of our own are not limited, nor are `ping`, answers of clients and cancellations.
 //!
-//! `settings` says what can be limited, `fair` is the queue, `principals` and `tools` hold the state, `layer` are the wrappers.
-//! `shedding` has no number to hold to: it refuses the heaviest callers while the process itself cannot keep up.
+//! `settings` has the limits, `fair` is the queue, `principals` and `tools` hold the state, `layer` are the wrappers.
+//! `shedding` has no configured number: it refuses the heaviest callers while the process itself cannot keep up.
 
 mod settings;
 mod fair;

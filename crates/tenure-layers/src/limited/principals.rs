@@ -1,4 +1,4 @@
-//! What is remembered of each caller: its rate, its calls at once, and its calls of the day and of the month.
+//! The counters of each caller: its rate, its calls at once, and its calls of the day and of the month.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Principals {
     pub(super) table: RateTable<Principal, OfPrincipal>,
 }
 
-/// What is remembered of one caller.
+/// The counters of one caller.
 #[derive(Debug)]
 pub(super) struct OfPrincipal {
     /// Its rate, if it is limited.
@@ -67,7 +67,7 @@ pub(super) fn of_notifications(rate: Rate) -> Rate {
 /// A limit of a principal, and how much of it is left.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct LimitLine {
-    /// What is limited: `rate`, `at_once`, `day` or `month`.
+    /// The kind of limit: `rate`, `at_once`, `day` or `month`.
     pub what: String,
     /// The limit as it is written in a configuration.
     pub limit: String,
@@ -90,7 +90,7 @@ pub struct PrincipalLimits {
     pub limits: Vec<LimitLine>,
 }
 
-/// What a principal has left.
+/// The remaining calls of a principal.
 pub(super) async fn left(
     settings: &CallLimitSettings,
     principals: &Principals,

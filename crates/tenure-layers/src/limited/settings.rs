@@ -1,4 +1,4 @@
-//! What can be limited, as the configuration says it.
+//! The limits that the configuration can set.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct CallLimitSettings {
     pub servers_concurrent: Vec<(String, usize)>,
     /// How long a request waits for room.
     pub max_wait: Duration,
-    /// How many requests may wait for each thing of which there is a number at once.
+    /// How many requests may wait for each limit of requests at once.
     pub queue: QueueBounds,
     /// How a call of a tool is refused.
     pub over_limit: OverLimit,
@@ -133,7 +133,7 @@ impl PrincipalGrants {
     }
 }
 
-/// What the first pattern that fits the name of a principal says.
+/// The value of the first pattern that fits the name of a principal.
 fn granted<T: Copy>(grants: &[(String, T)], principal: &Principal) -> Option<T> {
     let name = principal.name().unwrap_or("anonymous");
     grants.iter().find(|(pattern, _)| fits(pattern, name)).map(|(_, granted)| *granted)

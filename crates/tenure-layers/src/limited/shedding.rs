@@ -3,7 +3,7 @@
 //! In: [`Signs`] of trouble several times a second, and every request. Out: the request passes, or its principal is told to come back.
 //! As long as there are no signs a request costs one atomic load here. With the first sign requests are counted for each
 //! principal; when it has lasted for a second, principals that ask for much more than the others are refused, until a second has
-//! passed without a sign. What a principal has goes on: its streams, its running calls, and sessions that wake.
+//! passed without a sign. The work of a principal goes on: its streams, its running calls, and sessions that wake.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ const MOST: usize = 10_000;
 /// When a client that is refused may try again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What shows whether the process keeps up.
+/// The signs of an overloaded process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Signs {
     /// How much later than it was due a task ran.
@@ -129,7 +129,7 @@ impl Shedding {
 }
 
 impl Counted {
-    /// Finds the principals that asked for much more than the others within the last second: half as much again as all have on
+    /// Finds the principals that asked for much more than the others within the last second: more than 1.5 times the
     /// average. A principal that is alone takes nothing from others.
     fn weigh(&mut self, signs: Signs) {
         let (total, count) = (self.requests.values().sum::<u64>(), self.requests.len() as u64);

@@ -1,4 +1,4 @@
-//! What is remembered of tools and of one server: rates and calls at once, of each principal and in all.
+//! The counters of tools and of one server: rates and calls at once, of each principal and in all.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct ToolLimits {
     queues_in_all: Vec<FairQueue>,
 }
 
-/// What is remembered of a principal and a pattern.
+/// The counters of a principal and a pattern.
 #[derive(Debug)]
 pub(super) struct OfPair {
     calls: RateCell,
@@ -40,7 +40,7 @@ impl Forgettable for OfPair {
 pub(super) struct ToolPath {
     own: Vec<(Arc<OfPair>, Rate)>,
     in_all: Vec<(usize, Rate)>,
-    /// The queues, each with whose limit it is.
+    /// The queues, each with the owner of its limit.
     pub(super) queues: Vec<(FairQueue, &'static str)>,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a request at the limits: it passes, it waits, or it is refused.
+//! The verdict of the limits about a request: it passes, waits, or is refused.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tenure_session::rate::{Rate, RateCell, Ticks, rate_limited};
 use super::OverLimit;
 use super::fair::{FairQueue, NoSlot, Slot};
 
-/// When a client that found no slot may try again. It is a guess: how long calls take is not known.
+/// When a client that found no slot may try again. It is a guess, because the length of calls is not known.
 const SLOT_RETRY: Duration = Duration::from_secs(1);
 
 /// Room that was taken in cells, to be given back if the request is refused after all.

@@ -93,7 +93,7 @@ fn find_by(object: &[u8], is_it: impl Fn(&str) -> Option<NameMatch>) -> MemberLo
         }
         Some(())
     });
-    // If the scan failed, the text is not an object, and what was found so far does not count.
+    // If the scan failed, the text is not an object, and the members found so far do not count.
     whole.map_or(MemberLookup::Absent, |()| found)
 }
 

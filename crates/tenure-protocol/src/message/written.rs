@@ -1,4 +1,4 @@
-//! What a message that we wrote ourselves says, without reading it as JSON: a result, or which error.
+//! The kind of a message that we wrote ourselves, without a JSON parser: a result, or which error.
 //!
 //! In: bytes from [`write_response`](super::write_response) and the functions beside it. They always put the members in the
 //! same order, so the first bytes decide. Out: [`WrittenAnswer`]. For observers, which must cost next to nothing.

@@ -169,7 +169,7 @@ impl HeaderParams {
             return nonsense("is not at a property that is reached by properties alone");
         }
         let Some(name) = name.as_str().filter(|name| !name.is_empty() && name.bytes().all(is_token)) else {
-            return nonsense("is no name for a header");
+            return nonsense("is not a name for a header");
         };
         if !matches!(schema.get("type").and_then(Value::as_str), Some("string" | "integer" | "boolean")) {
             return nonsense("is at something other than a string, an integer or a boolean");
@@ -221,7 +221,7 @@ impl Param {
             }
             ArgumentValue::Nothing | ArgumentValue::Other | ArgumentValue::Ambiguous => false,
         };
-        if same { Ok(()) } else { Err(mismatch(&self.header, "does not say what the body says")) }
+        if same { Ok(()) } else { Err(mismatch(&self.header, "differs from the body")) }
     }
 }
 

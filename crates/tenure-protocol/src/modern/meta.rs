@@ -41,7 +41,7 @@ impl Meta {
         let params = params.ok_or_else(|| invalid("params._meta is missing"))?;
         // Some later readers give up on a name that is not valid text, and would skip their checks; so it is refused
         // here.
-        let all = members::read(params.bytes()).ok_or_else(|| invalid("a name in params is no text"))?;
+        let all = members::read(params.bytes()).ok_or_else(|| invalid("a name in params is not a text"))?;
         let mut metas = all.iter().filter(|(name, _)| name == "_meta").map(|(_, meta)| *meta);
         let meta = match (metas.next(), metas.next()) {
             (Some(meta), None) => meta,

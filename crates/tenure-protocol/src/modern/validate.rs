@@ -140,7 +140,7 @@ fn check_name(request: &Request, header: Header<'_>) -> Result<(), Error> {
 }
 
 fn equal(name: &'static str, header: Header<'_>, body: &str) -> Result<(), Error> {
-    if sole(name, header)? == body { Ok(()) } else { Err(mismatch(name, "does not say what the body says")) }
+    if sole(name, header)? == body { Ok(()) } else { Err(mismatch(name, "differs from the body")) }
 }
 
 /// The only value of a header, without the space around it.

@@ -47,7 +47,7 @@ pub struct InputWanted {
 /// When it has neither questions nor a state, or a question that no client answers.
 pub fn wanted(result: &RawJson) -> Result<InputWanted, RpcError> {
     let broken = |what: &str| fault_of_server(format!("The server's wish for input cannot be read: {what}"));
-    let object = Object::read(object::text(result)).ok_or_else(|| broken("it is no object"))?;
+    let object = Object::read(object::text(result)).ok_or_else(|| broken("it is not an object"))?;
     let questions = match object.get("inputRequests") {
         None => Vec::new(),
         Some(map) => asked(result, map).ok_or_else(|| broken("inputRequests"))?,

@@ -32,7 +32,7 @@ pub enum ResultKind {
 /// When the type is unknown, or is not allowed in answers to this method.
 pub fn kind(method: &Method, result: &RawJson) -> Result<ResultKind, RpcError> {
     let Some(object) = Object::read(object::text(result)) else {
-        return Err(fault_of_server("The server's result is no object".to_owned()));
+        return Err(fault_of_server("The server's result is not an object".to_owned()));
     };
     let Some(named) = object.get("resultType") else {
         return Ok(ResultKind::Complete);
@@ -125,7 +125,7 @@ mod tests {
             ),
             (&call, r#"{"resultType":"later"}"#, Err("The server's result is of an unknown type: \"later\"")),
             (&call, r#"{"resultType":7}"#, Err("The server's result is of an unknown type: 7")),
-            (&call, "[]", Err("The server's result is no object")),
+            (&call, "[]", Err("The server's result is not an object")),
         ];
         for (method, result, expected) in table {
             let found = kind(method, &json(result));

@@ -1,4 +1,4 @@
-//! What a server gets with a request: the context of the call, outlets for messages, and the fan-out for news.
+//! The parts that a server gets with a request: the context of the call, outlets for messages, and the fan-out for news.
 //!
 //! Every request has a [`Client`]: a session, or an object that takes the place of a session for the server. Servers do
 //! not see the difference.

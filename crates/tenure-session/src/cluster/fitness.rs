@@ -14,14 +14,14 @@ const MOST_OFF_MS: u64 = 2000;
 /// did not run.
 const WRONG_IN_A_ROW: u32 = 3;
 
-/// The versions of what nodes write for each other that this program reads, and the one that it writes.
+/// The versions of records between nodes that this program reads, and the one that it writes.
 pub(super) const READS_FROM: u32 = 1;
 pub(super) const WRITES: u32 = 1;
 
-/// What a node says of itself before it has looked at the others.
+/// The reason in the record of a node that has not looked at the others yet.
 pub(super) const JOINING: &str = "it has not looked at the other nodes yet";
 
-/// Another node, with what the engine's clock showed when its record was written.
+/// Another node, with the time of the engine's clock when its record was written.
 pub(super) struct Other<'a> {
     pub(super) node: NodeId,
     pub(super) info: &'a NodeInfo,
@@ -36,7 +36,7 @@ pub(super) struct ClockSample {
     pub(super) within_ms: u64,
 }
 
-/// What this node knows of itself.
+/// The state of this node.
 #[derive(Default, Debug)]
 pub(super) struct Fitness {
     /// It was found fit, and may act.
@@ -60,7 +60,7 @@ impl Fitness {
             (true, false) => false,
             _ => node < other.node,
         };
-        // Nodes that act come first: what this one has to share is what they have.
+        // Nodes that act come first, because this node has to match them.
         let (acting, idle): (Vec<_>, Vec<_>) =
             others.iter().filter(yields).partition(|other| other.info.unfit.is_none());
         let apart = acting.into_iter().chain(idle).find_map(|other| {
@@ -73,7 +73,7 @@ impl Fitness {
         match (&wrong, clock) {
             (Some(_), _) => self.wrong_clock += 1,
             (None, Some(_)) => self.wrong_clock = 0,
-            // Nothing is known of this moment.
+            // The offset at this moment is unknown.
             (None, None) => return info.unfit.clone().filter(|_| self.wrong_clock > 0),
         }
         wrong.filter(|_| !self.may_act || self.wrong_clock >= WRONG_IN_A_ROW)
@@ -82,7 +82,7 @@ impl Fitness {
 
 const OTHER_SERVERS: &str = "it stands in front of other servers";
 
-/// What two nodes of one cluster must not differ in.
+/// The properties in which two nodes of one cluster must not differ.
 fn apart(own: &NodeInfo, other: &NodeInfo) -> Option<&'static str> {
     if other.writes < own.reads_from || own.writes < other.reads_from {
         return Some("it speaks another version");
@@ -108,7 +108,7 @@ fn hint(what: &str) -> &'static str {
     if what == OTHER_SERVERS { "; two clusters on one engine need two names (`nats.cluster`)" } else { "" }
 }
 
-/// Whether most of those that can be asked have another time: the engine, and each node that acts.
+/// Whether most clocks have another time: the engine's, and that of each node that acts.
 fn wrong_clock(own: ClockSample, others: &[Other<'_>]) -> Option<String> {
     let acting = others.iter().filter(|other| other.info.unfit.is_none());
     let clocks: Vec<i64> = acting.filter_map(|other| other.clock_ms).chain(std::iter::once(0)).collect();
@@ -168,7 +168,7 @@ mod tests {
             (info(|it| (it.reads_from, it.writes) = (2, 2)), info(|_| {}), "another version"),
         ];
         for (one, two, words) in table {
-            // The one that is there acts on, and the one that comes is told why it does not.
+            // The node that was there first goes on, and the new node is told why it does not act.
             let mut there = Fitness { may_act: true, ..Fitness::default() };
             let mut coming = Fitness::default();
             let unfit = info(|it| it.unfit = Some("it has just come".to_owned()));
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!(apart(&two, &one), None, "{pair:?}");
         }
         assert!(apart(&info(key("store", steps[0])), &info(key("store", steps[2]))).is_some());
-        // A node that has no such key says nothing of it.
+        // A node without such a key has no entry for it.
         assert_eq!(apart(&info(key("carry", &["a"])), &info(|_| {})), None);
         let some = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
@@ -241,7 +241,7 @@ mod tests {
             let own_info = NodeInfo::default();
             let joining = Fitness::default().judge((LOW, &own_info), exact(own), &listed);
             assert_eq!(joining.is_some(), is_wrong, "{own} among {clocks:?}");
-            // One that acts is not stopped by a single sample.
+            // A node that acts is not stopped by a single sample.
             let mut acting = Fitness { may_act: true, ..Fitness::default() };
             let said: Vec<bool> =
                 (0..3).map(|_| acting.judge((LOW, &own_info), exact(own), &listed).is_some()).collect();

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A node is confirmed this long after it sent its last acknowledged renewal.
 pub(super) const CONFIRMED_FOR: Duration = Duration::from_secs(3);
 
-/// A time during which this process has one name in the cluster. What it owned in an earlier term is lost.
+/// A time during which this process has one name in the cluster. Sessions that it owned in an earlier term are lost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct LeaseTerm(pub(super) u64);
 

@@ -9,7 +9,7 @@
 //! Owns the node's name, its lease, and the table of the other nodes. Knows no sessions. In: [`Members`] of an engine.
 //! Out: [`Roster`], which sessions, tasks and the relay ask.
 //!
-//! Reading order: `node_info` (what a record says), `lease`, `peers` and `fitness` (the rules, without time of their own and
+//! Reading order: `node_info` (a node's record), `lease`, `peers` and `fitness` (the rules, without time of their own and
 //! without I/O), [`Roster`] (questions), `renewals` (the loop), [`Place`].
 //!
 //! [`Members`]: crate::port::members::Members

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 const FORMAT: u32 = 1;
 
-/// What a node says of itself to the other nodes.
+/// The record of a node, for the other nodes.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeInfo {
     /// Where its peers reach it, as `host:port`.
@@ -19,19 +19,19 @@ pub struct NodeInfo {
     pub key_sha256: String,
     /// The version of the program.
     pub version: String,
-    /// The oldest version of what nodes write for each other that it reads, and the one that it writes.
+    /// The oldest version of records between nodes that it reads, and the version that it writes.
     #[serde(default = "first")]
     pub reads_from: u32,
     /// The version that it writes.
     #[serde(default = "first")]
     pub writes: u32,
-    /// The ids of its keys by what they are for, those that it seals with first.
+    /// The ids of its keys, by purpose; the key that it seals with comes first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<String, Vec<String>>,
     /// The servers behind it, as digests. Nodes that have none in common are of two clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Why it does not act, in words. Until it has looked at the others it does not.
+    /// Why it does not act, as text. A node does not act until it has looked at the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
     /// Grows when a principal is revoked or reinstated: then nodes read the store.
@@ -91,7 +91,7 @@ fn first() -> u32 {
 }
 
 impl NodeInfo {
-    /// Reads a record; `None` if it is no node's, or one of a newer format.
+    /// Reads a record; `None` if it is not of a node, or of a newer format.
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         match NodeRecord::decode(bytes) {
             Ok(NodeRecord::Node(info)) => Some(*info),

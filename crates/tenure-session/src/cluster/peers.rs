@@ -1,4 +1,4 @@
-//! What this node has seen of the others, and when it may hold one gone.
+//! The other nodes as this node has seen them, and when one of them counts as gone.
 //!
 //! Only lists of records and own renewals change it, each with its time. While the engine takes no
 //! renewals, no node is held gone: at least three own renewals have to be acknowledged while another node is silent.
@@ -131,7 +131,7 @@ impl Peers {
         self.seen.contains_key(&node) && !self.is_gone(node)
     }
 
-    /// What a node says of itself.
+    /// The record of a node.
     pub(super) fn info(&self, node: NodeId) -> Option<NodeInfo> {
         self.seen.get(&node).filter(|_| !self.is_gone(node)).map(|peer| peer.info.clone())
     }

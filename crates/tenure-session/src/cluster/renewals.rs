@@ -59,7 +59,7 @@ fn own_renewal(list: &[Member], own: NodeId) -> Option<Renewal> {
 /// Compares the own clock with the engine's, by a renewal whose time is known.
 fn clock_sample(acked: &[Option<Acked>], own: &Member) -> Option<ClockSample> {
     let listed = |acked: &&Acked| acked.renewal == own.renewal;
-    // A slow one says too little: the process may have stood still meanwhile.
+    // A slow renewal is too inexact: the process may have been paused meanwhile.
     let Acked { wall_ms, took, .. } =
         acked.iter().flatten().find(listed).filter(|acked| acked.took <= ANSWER)?;
     let within_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -69,7 +69,7 @@ fn clock_sample(acked: &[Option<Acked>], own: &Member) -> Option<ClockSample> {
 /// How a renewal ended.
 enum Renewed {
     Yes,
-    /// No answer, or none that says anything.
+    /// No answer, or an answer without a meaning.
     NotNow,
     /// The record is not as this node left it.
     Conflict,
@@ -198,7 +198,7 @@ impl RosterInner {
             Some(_) if state.is_in_doubt => {}
             _ => {
                 let fresh = NodeId::random();
-                tracing::error!(was = ?node, now = ?fresh, "this node was removed from the cluster; it gives up what it owned and comes back under another name");
+                tracing::error!(was = ?node, now = ?fresh, "this node was removed from the cluster; it gives up its sessions and comes back under another name");
                 self.come_back_as(&mut state, fresh);
                 drop(state);
                 self.changed();
@@ -218,7 +218,7 @@ impl RosterInner {
         state.fitness = Fitness::default();
     }
 
-    /// Judges whether this node may act among the others. One that may no longer gives up what it owns.
+    /// Judges whether this node may act among the others. If it may no longer, it gives up its sessions.
     async fn judge(&self, own: Option<Member>) {
         let given_up = {
             let mut guard = self.state.lock();
@@ -244,7 +244,7 @@ impl RosterInner {
                 None => None,
                 Some(why) if state.fitness.may_act => {
                     let (was, last, fresh) = (state.node, state.last, NodeId::random());
-                    tracing::error!(?was, now = ?fresh, why, "this node must not act in its cluster; it gives up what it owned, and is not ready");
+                    tracing::error!(?was, now = ?fresh, why, "this node must not act in its cluster; it gives up its sessions, and is not ready");
                     self.come_back_as(state, fresh);
                     self.renew_now.notify_one();
                     last.map(|last| (was, last))

@@ -67,13 +67,13 @@ pub(super) struct RosterState {
     pub(super) fitness: Fitness,
     /// The last two renewals that were acknowledged, the newer one first: a list may be from before the newest.
     pub(super) acked: [Option<Acked>; 2],
-    /// When the last acknowledged renewal was sent that has confirmed nothing, since the node was not known to be fit.
+    /// When the last acknowledged renewal was sent that did not confirm the node, because it was not known to be fit.
     pub(super) held: Option<Duration>,
     /// The node has left and renews no more.
     pub(super) has_left: bool,
 }
 
-/// What is known of an own renewal.
+/// An own renewal.
 #[derive(Clone, Copy)]
 pub(super) struct Acked {
     pub(super) renewal: Renewal,
@@ -88,7 +88,7 @@ pub(super) struct Acked {
 pub struct SeenNode {
     /// Its name.
     pub node: NodeId,
-    /// What it says of itself.
+    /// Its record.
     pub info: NodeInfo,
     /// How long ago its last renewal was sent or, if it is another node, first seen. `None` before the first one.
     pub renewed: Option<Duration>,
@@ -142,7 +142,7 @@ impl Roster {
 
     /// This node's name, and the time during which it has it.
     pub fn name(&self) -> (NodeId, LeaseTerm) {
-        // Under one lock: a name and the term of another one would let the node act on what it lost.
+        // Under one lock: with a name and the term of another name, the node would act for sessions that it lost.
         let state = self.0.state.lock();
         (state.node, self.0.lease.term())
     }
@@ -157,7 +157,7 @@ impl Roster {
         self.0.lease.is_confirmed(self.0.clock.uptime())
     }
 
-    /// Whether this node may act on what it owns since that term.
+    /// Whether this node may act for sessions that it owns since that term.
     pub fn is_confirmed_in(&self, term: LeaseTerm) -> bool {
         self.0.lease.is_confirmed_in(term, self.0.clock.uptime())
     }
@@ -224,7 +224,7 @@ impl Roster {
         })
     }
 
-    /// What another node says of itself; `None` if it is gone, or not known.
+    /// The record of another node; `None` if it is gone, or not known.
     pub fn peer(&self, node: NodeId) -> Option<NodeInfo> {
         self.0.state.lock().peers.info(node)
     }
@@ -271,7 +271,7 @@ impl Roster {
         self.0.state.lock().peers.has_key(pin)
     }
 
-    /// What this node says of itself.
+    /// The record of this node.
     pub fn info(&self) -> NodeInfo {
         self.0.state.lock().info.clone()
     }
@@ -281,7 +281,7 @@ impl Roster {
         self.0.state.lock().peers.is_gone(node)
     }
 
-    /// Finds out whether a node that owns something is gone. A node that is not in the list is asked for by a write
+    /// Finds out whether a node that owns something is gone. A node that is not in the list is tested by a write
     /// that only works if it has no record; the list may be late.
     ///
     /// # Errors
@@ -308,7 +308,7 @@ impl Roster {
                 }
                 Err(attempt) => attempt,
             };
-            // Without an outcome the one who wrote the mark has gone away.
+            // Without an outcome, the task that wrote the mark was dropped.
             if let Some(outcome) = attempt.outcome().await {
                 return outcome;
             }
@@ -391,7 +391,7 @@ impl Roster {
         self.0.state.lock().info.load = load;
     }
 
-    /// Leaves the cluster: from now on the node is not confirmed, and others may take what it still owns. Call it after
+    /// Leaves the cluster: from now on the node is not confirmed, and others may take its sessions. Call it after
     /// everything was given back.
     ///
     /// # Cancel safety
@@ -433,7 +433,7 @@ impl RosterInner {
     }
 }
 
-/// A mark that is being written. Dropped early it is forgotten, so that the next one who asks writes it.
+/// A mark that is being written. If it is dropped early it is forgotten, and the next caller writes it.
 struct Marking<'a> {
     inner: &'a RosterInner,
     node: NodeId,
@@ -452,7 +452,7 @@ impl Marking<'_> {
 
 impl Drop for Marking<'_> {
     fn drop(&mut self) {
-        // Forgotten before its outcome is there: one who asks later gets an answer of its own time.
+        // Forgotten before its outcome is there, so that a later caller gets a newer answer.
         self.inner.marks.lock().remove(&self.node);
     }
 }

@@ -76,13 +76,13 @@ pub(super) struct Run {
     _running: RunningGuard,
 }
 
-/// What runs the call.
+/// The owner of the call's future.
 pub(super) enum Source {
     /// This attempt polls the reply.
     Here(BoxFuture<Reply>),
     /// A runtime task, because an earlier attempt ended with questions; or another process, if the call is held.
     Elsewhere,
-    /// Nothing does: the handler panicked when it was called.
+    /// None: the handler panicked when it was called.
     Panicked,
 }
 

@@ -63,7 +63,7 @@ impl ExchangesInner {
             return Ok(result.clone());
         };
         let state: String =
-            state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is no text"))?;
+            state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is not a text"))?;
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
         // How long its own state is good is up to such a server.
         let expires =

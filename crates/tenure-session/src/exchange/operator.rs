@@ -1,4 +1,4 @@
-//! The list of running calls for operators: the caller of each, and what it waits for.
+//! The list of running calls for operators: the caller of each, and the party that it waits for.
 //!
 //! A call that is answered at once is in no table (see `attempt`), so it does not appear here: every listed
 //! call has waited at least once.

@@ -1,8 +1,8 @@
 //! Where a request without a session is served in a cluster: at the node that has its parked call, its stream or its task,
 //! and otherwise anywhere.
 //!
-//! In: requests, as their clients sent them. Out: a [`Place`]. A node that is gone has nothing any more; what the store has
-//! decides then, here, as after a kill.
+//! In: requests, as their clients sent them. Out: a [`Place`]. A node that is gone has nothing any more; the records in the store
+//! decide then, here, as after a kill.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What happens to sessions, tasks and questions, for audit logs and metrics: a port that an embedder may implement.
+//! Events of sessions, tasks and questions, for audit logs and metrics: a port that an embedder may implement.
 //!
 //! Events borrow everything, so telling one allocates nothing. Without an observer an event costs one load of a pointer.
 //!
@@ -185,7 +185,7 @@ pub enum Happened<'a> {
     },
 }
 
-/// What a client got that came back with the id of an event.
+/// The result of a resume with the id of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resumption {
     /// All events after it.

@@ -54,7 +54,7 @@ impl Rate {
         Self::new(self.count.saturating_mul(factor), self.period, self.burst.saturating_mul(factor))
     }
 
-    /// What one of so many nodes allows of it: its part of the rate, and twice its part of the burst, since callers do not spread evenly.
+    /// The part of one of so many nodes: its part of the rate, and twice its part of the burst, since callers do not spread evenly.
     /// Together they allow up to twice the burst, and the rate.
     #[must_use]
     pub fn among(self, nodes: u32) -> Self {
@@ -158,7 +158,7 @@ impl RateCell {
 }
 
 /// The time that a call is counted from. An arrival time that is further ahead than any call could have moved it means that the
-/// clock was set back. Then the cell counts as used up: what was let through is not let through again, and no caller waits longer
+/// clock was set back. Then the cell counts as used up: the same calls are not let through twice, and no caller waits longer
 /// than for a burst.
 fn base(arrival: u64, now: Ticks, window: u64, ahead: u64) -> SetBack {
     let furthest = now.0.saturating_add(window).saturating_add(ahead);

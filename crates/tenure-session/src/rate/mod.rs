@@ -1,7 +1,7 @@
 //! How often something may happen: rates, cells that hold their state, and bounded tables of cells.
 //!
 //! A [`Rate`] is a setting. A [`RateCell`] is the state of one rate for one caller: eight bytes, changed without a lock, with the time
-//! as an argument. A [`RateTable`] keeps such state for many callers and forgets those that have nothing to remember.
+//! as an argument. A [`RateTable`] keeps such state for many callers and forgets callers whose cells are as new.
 //! [`AddressRates`] and [`Quotas`] are the two uses that belong to sessions and their stores; `tenure-layers` has the limits of
 //! calls. In: a time and a cost. Out: yes, or how long to wait; [`rate_limited`] is the error that says so.
 

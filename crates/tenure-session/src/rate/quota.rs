@@ -1,7 +1,7 @@
 //! Calls of a day and of a month, counted for each principal and kept in the store.
 //!
 //! Counts are in memory while they are in use, and written every few seconds ([`Quotas::flush`]): a kill loses what was counted
-//! since the last flush. What is written is what was added, so several processes with one store may count the same principal. If the
+//! since the last flush. A flush adds to the stored number, so several processes with one store may count the same principal. If the
 //! store cannot be read or written, calls go on and are counted in memory. In: a principal whose call begins. Out: yes, or when
 //! the next period begins. Days and months are those of UTC.
 
@@ -32,7 +32,7 @@ const KEPT_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Principals whose calls are counted at once. Beyond it calls of further principals are not counted until the next flush.
 const MOST: usize = 100_000;
 
-/// How long a call waits for the store to say what was counted before.
+/// How long a call waits for the stored counts.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Records of past periods that are removed at a time.
@@ -42,7 +42,7 @@ const PAGE: usize = 256;
 #[derive(Clone)]
 pub struct Quotas(Arc<Inner>);
 
-/// How many calls of tools a principal has; `None` for as many as it likes.
+/// How many calls of tools a principal has; `None` for no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QuotaLimits {
     /// A day.
@@ -62,9 +62,9 @@ struct Inner {
     flushing: Semaphore,
 }
 
-/// What is counted of one principal.
+/// The counts of one principal.
 struct Counter {
-    /// What it has a limit of.
+    /// Its limits.
     quotas: Vec<Quota>,
     /// Set when the records were read, or could not be read.
     read: OnceCell<()>,
@@ -117,7 +117,7 @@ impl Quotas {
         Self::of_each(move |_| limits, store, clock)
     }
 
-    /// The limits that this says of a principal.
+    /// The limits of a principal in these settings.
     pub fn of_each(
         limits_of: impl Fn(&Principal) -> QuotaLimits + Send + Sync + 'static,
         store: Arc<dyn Store>,
@@ -143,7 +143,7 @@ impl Quotas {
         counter.count(self.0.clock.now())
     }
 
-    /// Counts a call at once, if it is known what was counted before; otherwise `None`, and [`Quotas::count`] has to be asked.
+    /// Counts a call at once, if the stored counts are known; otherwise `None`, and [`Quotas::count`] has to be asked.
     ///
     /// # Errors
     /// As for `count`.
@@ -178,7 +178,7 @@ impl Quotas {
         Some(counter)
     }
 
-    /// Reads what was counted before, once.
+    /// Reads the stored counts, once.
     async fn know(&self, counter: &Counter) {
         let read = async {
             let all = async {
@@ -219,10 +219,10 @@ impl Quotas {
         Ok(())
     }
 
-    /// Writes what was counted, forgets principals that count nothing, and removes records of past periods.
+    /// Writes the counts, forgets principals without counts, and removes records of past periods.
     ///
     /// # Errors
-    /// When the store fails. What could not be written is kept for the next time.
+    /// When the store fails. Counts that could not be written are kept for the next flush.
     ///
     /// # Cancel safety
     /// A write may be lost; the next flush reads what is there.
@@ -319,7 +319,7 @@ fn key(period: Period, principal: &Principal) -> RecordKey {
 }
 
 impl Counter {
-    /// Counts a call in every quota, or in none. Of the quotas that are used up, the one that lasts longest is told.
+    /// Counts a call in every quota, or in none. The error names the used-up quota with the longest period.
     fn count(&self, now: Time) -> Result<(), Error> {
         let mut counts = self.counts.lock();
         let mut used_up = None;

@@ -1,4 +1,4 @@
-//! The errors for what was too often: one form for every level, with what the caller needs to wait for the right time.
+//! The errors for calls beyond a limit: one form for every level, with the time for which the caller has to wait.
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -90,7 +90,7 @@ impl LiveTask {
         self.head.server.as_ref()
     }
 
-    /// What its call was allowed to do when it was sent.
+    /// The rights with which its call was sent.
     pub(crate) fn scopes(&self) -> Granted {
         Granted::of_record(self.head.scopes.clone())
     }

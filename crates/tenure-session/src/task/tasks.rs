@@ -78,7 +78,7 @@ pub(crate) struct TaskCall {
     pub(crate) tool: String,
     /// Its params, if another process may start the call again.
     pub(crate) params: Option<RawJson>,
-    /// What it was allowed to do when it was sent.
+    /// The rights with which it was sent.
     pub(crate) scopes: Granted,
     /// The server that handles the call, as far as it is known.
     pub(crate) server: Option<NotedServer>,

@@ -155,7 +155,7 @@ fn close_one(path: &Path) -> bool {
         Err(error) if error.kind() == ErrorKind::NotFound => false,
         Err(error) => {
             let mode = format!("{:03o}", mode & 0o777);
-            tracing::warn!(path = %path.display(), mode, %error, "other users can read what is in the store");
+            tracing::warn!(path = %path.display(), mode, %error, "other users can read the store");
             false
         }
     }

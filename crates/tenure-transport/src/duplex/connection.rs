@@ -50,7 +50,7 @@ pub(crate) struct DuplexConnection {
     pub(crate) tasks: Tasks,
 }
 
-/// What differs between one transport and another.
+/// The differences between transports.
 #[derive(Clone, Debug)]
 pub(crate) struct DuplexSettings {
     /// The client and its transport.

@@ -1,4 +1,4 @@
-//! The messages of a client, one after the other, from whatever transport they come.
+//! The messages of a client, one after the other, over any transport.
 
 use std::io;
 

@@ -9,7 +9,7 @@ use tenure_protocol::RequestId;
 /// The longest id that is kept; longer than any member name that matters.
 const MAX_BYTES: usize = 256;
 
-/// What is known of a message that was too long to be kept.
+/// The known parts of a message that was too long to be kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum OversizeMessage {
     /// A request with this id.

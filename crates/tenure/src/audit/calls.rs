@@ -108,7 +108,7 @@ fn audited(
         let reply = pass(call);
         return Box::pin(async move {
             let reply = reply.await;
-            // A disk that hangs must not make the answer hang: it is not waited for without end.
+            // A disk that hangs must not make the answer hang, so the wait has a limit.
             drop(tokio::time::timeout(PATIENCE, open.end(&reply)).await);
             reply
         });

@@ -37,7 +37,7 @@ impl Chain {
         record.seq = self.seq;
         record.node = node.into();
         record.prev = std::mem::take(&mut self.hash);
-        // Written once, with a hash of zeros in the place of the hash that is to be there.
+        // Written once, with zeros in the place of the hash.
         record.hash = Some(NOTHING.into());
         let start = lines.len();
         record.write(lines);
@@ -61,7 +61,7 @@ impl Chain {
     }
 }
 
-/// What stands in front of the text of the hash.
+/// The text in front of the hash.
 const HASH_NAME: &[u8] = b",\"hash\":\"";
 
 /// The hash of a line without the member `hash`, which stands between these two parts.
@@ -72,7 +72,7 @@ fn hash(before: &[u8], after: &[u8]) -> Box<str> {
     hex(context.finish().as_ref())
 }
 
-/// What a head signs.
+/// The bytes that a head signs.
 fn signed(seq: u64, prev: &str) -> Vec<u8> {
     format!("tenure audit head 1\n{seq}\n{prev}\n").into_bytes()
 }
@@ -90,7 +90,7 @@ pub(super) struct Place {
     sig: Option<Box<str>>,
 }
 
-/// Why a line is no good record, whatever stands around it.
+/// Why a line alone is not a valid record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LineFault {
     NoRecord,

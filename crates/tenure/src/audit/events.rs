@@ -1,6 +1,6 @@
-//! Records what is not a call: sessions, questions to users, tasks, credentials, and who was refused.
+//! Records events that are not calls: sessions, questions to users, tasks, credentials, and refusals.
 //!
-//! In: events of the runtime, of the transport and of what verifies credentials. Out: records that nothing waits for.
+//! In: events of the runtime, of the transport and of the authenticator. Out: records, without a wait.
 
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ impl RequestObserver for RefusalObserver {
         record.backend = request.endpoint.map(cut);
         record.bytes_in = Some(request.bytes_in);
         record.client = request.client.map(cut);
-        // A refusal in-band has status 200, which says nothing.
+        // A refusal in-band has status 200, which does not show it.
         record.code = status.filter(|status| *status >= 400).map(i64::from).or(Some(code));
         record.duration_ms = Some(millis(request.duration));
         record.method = request.method.map(|method| cut(method.as_str()));

@@ -1,6 +1,6 @@
 //! The file of the audit log: found again with the end of its chain, appended to, and put aside when it is full.
 //!
-//! One process writes to a log: it holds a lock on the file. A file that is put aside is called as the log, with the number of
+//! One process writes to a log: it holds a lock on the file. A file that is put aside has the name of the log, with the number of
 //! its first record behind. A line that a killed process left half written was never acknowledged, and is removed.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) torn: u64,
 }
 
-/// Whether there is anything of a log: its key must exist then.
+/// Whether a part of a log exists: then its key must exist too.
 pub(super) fn exists(path: &Path, head: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.len() > 0)
         || head.exists()
@@ -94,7 +94,7 @@ impl AuditFile {
         }
         let kept = match std::fs::read_to_string(head) {
             Ok(text) => Some(Head::read(&text).ok_or_else(|| {
-                Failure::new(format!("the head of the audit log, `{}`, is no head", head.display()))
+                Failure::new(format!("the head of the audit log, `{}`, is not a head", head.display()))
                     .hint("move it away, with the log, to begin another one")
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -108,7 +108,7 @@ impl AuditFile {
                     .because(format!("it ends at record {}, and record {} was signed", chain.seq, kept.seq))
                     .hint("bring it back, or move it away, with its head, to begin another one"));
             }
-            // All files were put elsewhere: the chain goes on where it was.
+            // All files were moved away: the chain goes on where it was.
             chain = Chain { seq: kept.seq, hash: kept.hash };
             continues = Some(String::new());
         }
@@ -126,7 +126,7 @@ impl AuditOutput for AuditFile {
                 Ok(())
             }
             Err(error) => {
-                // A part of it may be there, which would stand in the middle of the log.
+                // A part of the lines may be written, and would stay in the middle of the log.
                 let _ = self.file.set_len(self.len);
                 Err(error)
             }
@@ -215,13 +215,13 @@ fn last_line(mut file: &File, len: u64) -> io::Result<(Option<Vec<u8>>, u64)> {
 fn first_seq(mut file: &File) -> io::Result<Option<u64>> {
     file.seek(SeekFrom::Start(0))?;
     let mut line = Vec::new();
-    // A file that is no file on a disk has no end.
+    // A file that is not on a disk, such as a pipe, has no end.
     let len = file.metadata()?.len().min(LONGEST_LINE);
     BufReader::new(file.take(len)).read_until(b'\n', &mut line)?;
     Ok(Place::read(line.trim_ascii_end()).ok().map(|place| place.seq))
 }
 
-/// What a file is called that was put aside.
+/// The name of a file that was put aside.
 fn aside(path: &Path, first: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{first:012}"));

@@ -1,7 +1,7 @@
 //! The key of the audit log: it signs heads, and hides arguments behind a digest.
 //!
 //! The file holds 64 hex digits. Both keys are derived from them. If there is no file yet and no log either, one is made that
-//! only its owner can read; the log is worth little without the key, so a log whose key is gone is an error.
+//! only its owner can read; a log proves little without its key, so a log whose key is gone is an error.
 
 use std::fmt;
 use std::io::Write;
@@ -28,7 +28,7 @@ impl fmt::Debug for AuditKey {
     }
 }
 
-/// Where the key of a log is, unless the configuration says.
+/// The default place of the key of a log.
 pub(crate) fn default_place(log: &Path) -> PathBuf {
     let mut name = log.as_os_str().to_owned();
     name.push(".key");

@@ -1,11 +1,11 @@
-//! The audit log: who did what, in a file whose every change shows.
+//! The audit log: records of who did what, in a file in which every change is detected.
 //!
 //! Each line is a record that holds the hash of the line before it, and now and then a head: a record that is signed. So a
 //! line that was changed, removed, inserted or moved is found, and the newest head, which is also kept beside the log, shows
 //! where the log was cut.
 //!
-//! In: calls (`calls`, a layer in front of the servers), what happens to sessions and tasks and refusals (`events`), what
-//! operators do (from `control`). Out: lines in a file. Read in this order: `record` (a line), `chain` (its place), `key`,
+//! In: calls (`calls`, a layer in front of the servers), events of sessions and tasks and refusals (`events`), actions of
+//! operators (from `control`). Out: lines in a file. Read in this order: `record` (a line), `chain` (its place), `key`,
 //! `file` (the file and its rotation), `writer` (the thread that writes), `calls`, `events`, `verify`, `start`.
 
 mod record;

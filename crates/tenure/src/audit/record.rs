@@ -18,13 +18,13 @@ const LONGEST: usize = 256;
 /// The longest arguments in a record.
 pub(super) const LONGEST_ARGUMENTS: usize = 4 << 10;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
     /// The log was opened by a process.
     AuditOpened,
-    /// The process is done with it.
+    /// The process closed the log.
     AuditClosed,
     /// The file is full, or was asked to end: the log goes on in another one.
     AuditRotated,
@@ -80,7 +80,7 @@ pub(crate) struct Record {
     pub(crate) bytes_in: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bytes_out: Option<u64>,
-    /// What an operator changed: from what, to what.
+    /// The change of an operator: the old and the new value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) change: Option<Box<str>>,
     /// The name that the client gave itself.
@@ -134,7 +134,7 @@ pub(crate) struct Record {
     pub(super) v: u8,
 }
 
-/// Who did it.
+/// The actor.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Debug)]
 pub(crate) struct PrincipalRecord {
     /// The client that acts for the user.
@@ -143,7 +143,7 @@ pub(crate) struct PrincipalRecord {
     /// The name of the issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     iss: Option<Box<str>>,
-    /// How it was proved.
+    /// The kind of its credentials.
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     sub: Option<Box<str>>,
@@ -167,7 +167,7 @@ impl PrincipalRecord {
         Self { client_id, iss: iss.map(cut), kind, sub: Some(cut(sub)) }
     }
 
-    /// Whether it says who it was.
+    /// Whether the caller has a name.
     pub(super) fn has_name(&self) -> bool {
         self.sub.is_some()
     }

@@ -1,4 +1,4 @@
-//! How many refusals are recorded one by one: a caller can cause them at will, and must not fill the disk with them.
+//! Limits how many refusals are recorded one by one: a caller can cause them at will, and must not fill the disk.
 //!
 //! In: a refusal and the time. Out: whether it is recorded by itself, and of the interval before how many of each caller were not.
 //! A caller is a principal, or the address of one without a name. All callers together have a bound too, and what is remembered
@@ -22,7 +22,7 @@ const CALLERS: usize = 1000;
 /// How many ids of requests are remembered whose calls were recorded. Each is there for a moment.
 const TOLD: usize = 1024;
 
-/// What was refused in this interval.
+/// The refusals of this interval.
 #[derive(Default)]
 pub(super) struct Refusals {
     since: Time,
@@ -32,7 +32,7 @@ pub(super) struct Refusals {
     told: HashSet<Box<str>>,
 }
 
-/// Who was refused.
+/// A refused caller.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Whose {
     principal: Option<PrincipalRecord>,
@@ -55,7 +55,7 @@ pub(super) struct LeftOut {
 }
 
 impl Refusals {
-    /// Counts a refusal. Returns whether it is recorded by itself, and what was left out in an interval that is over.
+    /// Counts a refusal. Returns whether it is recorded by itself, and the refusals left out in an interval that is over.
     pub(super) fn count(&mut self, record: &Record, now: Time) -> (bool, Vec<LeftOut>) {
         let left_out = if self.is_over(now) { self.end() } else { Vec::new() };
         if left_out.is_empty() && self.callers.is_empty() {
@@ -84,7 +84,7 @@ impl Refusals {
         Some((count.recorded, WHILE.saturating_sub(now.since(self.since))))
     }
 
-    /// Ends the interval. Returns what was left out.
+    /// Ends the interval. Returns the refusals that were left out.
     pub(super) fn end(&mut self) -> Vec<LeftOut> {
         let (callers, others) = (std::mem::take(&mut self.callers), std::mem::take(&mut self.others));
         (self.since, self.recorded) = (Time(0), 0);

@@ -1,4 +1,4 @@
-//! An audit log that is open: what the configuration asks for, and the ways to record.
+//! An audit log that is open: its settings, and the ways to record.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::refusals::{LeftOut, Refusals};
 use super::writer::{AuditWriter, Receipt, WriterParts};
 use crate::failure::Failure;
 
-/// Where the log is and what it holds.
+/// The settings of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct AuditSettings {
     pub(crate) file: PathBuf,
@@ -40,7 +40,7 @@ pub(crate) struct AuditSettings {
     pub(crate) max_bytes: u64,
 }
 
-/// Where the newest head of a log is kept, unless the configuration says.
+/// The default place of the newest head of a log.
 pub(crate) fn head_place(log: &Path) -> PathBuf {
     let mut name = log.as_os_str().to_owned();
     name.push(".head");
@@ -64,13 +64,13 @@ impl std::fmt::Debug for Audit {
     }
 }
 
-/// Something that an operator did.
+/// An action of an operator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdminAction<'a> {
     pub(crate) who: AdminIdentity<'a>,
-    /// What it is called.
+    /// Its name.
     pub(crate) operation: &'a str,
-    /// What it was done to; may be empty.
+    /// The object of the action; may be empty.
     pub(crate) about: &'a str,
     pub(crate) is_done: bool,
     /// From what, to what.
@@ -163,7 +163,7 @@ impl Audit {
         self.writer.record(record)
     }
 
-    /// Records something that nothing waits for.
+    /// Records an event without a wait.
     pub(crate) fn note(&self, record: Record) {
         self.writer.note(Box::new(record));
     }
@@ -212,7 +212,7 @@ impl Audit {
         is_recorded
     }
 
-    /// Refuses a call whose record would be one too many: of a caller whose calls were refused again and again.
+    /// Refuses a call of a caller with too many refused calls, so that its records do not fill the log.
     pub(super) fn too_often(&self, record: &Record) -> Option<Error> {
         let (most, wait) = self.refusals.lock().too_often(record, self.writer.now())?;
         Some(rate_limited("principal", &format!("{most} refused calls a minute"), wait))
@@ -281,7 +281,7 @@ impl Audit {
         self.writer.rotate();
     }
 
-    /// Signs the log and gives it up, so that the next process can have it.
+    /// Signs and closes the log, so that the next process can open it.
     ///
     /// # Cancel safety
     /// The log is closed even if this is dropped early.

@@ -1,13 +1,13 @@
 //! Checks an audit log: every record has its place in the chain, heads are signed, and nothing is cut off.
 //!
-//! In: the files of a log in any order, and heads that were kept outside of it. Out: what was checked, or the number of the
+//! In: the files of a log in any order, and heads that were kept outside of it. Out: a summary, or the number of the
 //! first record that is not as it was written.
 
 use std::io::{self, BufRead};
 
 use super::chain::{Chain, Head, LineFault, NOTHING, Place};
 
-/// A longer line is no record.
+/// A longer line is not a record.
 const LONGEST_LINE: usize = 1 << 20;
 
 /// One file of a log, opened.
@@ -16,7 +16,7 @@ pub(crate) struct LogFile {
     pub(crate) lines: Box<dyn BufRead>,
 }
 
-/// What was checked.
+/// The summary of a check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verified {
     pub(crate) records: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Verified {
 /// How a log ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogEnd {
-    /// The process was done with it.
+    /// The process closed it.
     Closed,
     /// A process writes to it, or was killed.
     Open,
@@ -60,7 +60,7 @@ struct Check {
 /// Checks a log. `key` is the public key that has to have signed it.
 ///
 /// # Errors
-/// When a file cannot be read. A log that is broken is no error here.
+/// When a file cannot be read. A broken log is not an error here.
 pub(crate) fn verify(
     files: Vec<LogFile>,
     heads: Vec<Head>,
@@ -121,7 +121,7 @@ impl Check {
         };
         let place = Place::read(text).map_err(|fault| {
             let why = match fault {
-                LineFault::NoRecord => "the line is no record",
+                LineFault::NoRecord => "the line is not a record",
                 LineFault::OtherHash => "the line has another hash than it says: it was changed",
                 LineFault::BadSignature => "the signature of the head is not that of its key",
             };

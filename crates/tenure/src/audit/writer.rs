@@ -56,7 +56,7 @@ struct WriterState {
     is_closed: bool,
 }
 
-/// What the thread owns.
+/// The state of the thread.
 pub(super) struct WriterParts {
     pub(super) output: Box<dyn AuditOutput>,
     pub(super) chain: Chain,
@@ -99,7 +99,7 @@ impl AuditWriter {
         Receipt(taken.then_some(receipt))
     }
 
-    /// Records something that is not waited for.
+    /// Records an event without a wait.
     pub(super) fn note(&self, record: Box<Record>) {
         self.push(record, None);
     }
@@ -122,7 +122,7 @@ impl AuditWriter {
         self.0.some.notify_one();
     }
 
-    /// Writes what waits, signs it and ends the thread. What comes later is not kept.
+    /// Writes the queue, signs it and ends the thread. Later records are not kept.
     pub(super) async fn close(&self) {
         let (closed, done) = oneshot::channel();
         {
@@ -190,7 +190,7 @@ struct WriterThread {
     lines: Vec<u8>,
     /// Records since the last head.
     unsigned: u64,
-    /// Records that were not kept and that the log has not told of.
+    /// Records that were not kept, and are not yet counted in the log.
     lost: u64,
     /// The log of the process was told that this log cannot be written.
     is_told: bool,
@@ -288,7 +288,7 @@ impl WriterThread {
                 self.write_one(record, now);
             }
             Err(error) => {
-                // Tried again when as much was written once more.
+                // Tried again when as much was written again.
                 self.parts.max_bytes = self.parts.max_bytes.saturating_add(self.parts.output.len());
                 tracing::error!(%error, "the audit log goes on in the same file");
             }

@@ -93,7 +93,7 @@ impl ElicitationForm {
         let wanted =
             if names.is_empty() { String::new() } else { format!(" (it wants: {})", names.join(", ")) };
         format!(
-            "the server asks: {}{wanted}\ndeclined, because standard input is no terminal; run the command in one to answer",
+            "the server asks: {}{wanted}\ndeclined, because standard input is not a terminal; run the command in one to answer",
             self.message
         )
     }
@@ -101,7 +101,7 @@ impl ElicitationForm {
     /// Asks for every field; `None` if the input ends, which declines.
     fn fill(&self, input: &mut impl BufRead) -> Option<Map<String, Value>> {
         note(&format!("the server asks: {}", self.message));
-        note("(an empty line takes what stands in brackets or leaves the field out; Ctrl-D declines)");
+        note("(an empty line takes the value in brackets or leaves the field out; Ctrl-D declines)");
         let mut content = Map::new();
         for field in &self.fields {
             if let Some(value) = field.fill(input)? {
@@ -253,7 +253,7 @@ mod tests {
     fn without_a_terminal_the_form_is_named() {
         expect_test::expect![[r"
             the server asks: Tell me\u001b[31m about you (it wants: name, age, colour, days, agree)
-            declined, because standard input is no terminal; run the command in one to answer"]]
+            declined, because standard input is not a terminal; run the command in one to answer"]]
         .assert_eq(&form().declined());
     }
 }

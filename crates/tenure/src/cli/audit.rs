@@ -147,7 +147,7 @@ fn given_head(text: &str) -> Result<Head, Failure> {
     if let Some(head) = Head::read(text) {
         return Ok(head);
     }
-    let failed = || Failure::new(format!("`--head {text}` is no head"));
+    let failed = || Failure::new(format!("`--head {text}` is not a head"));
     let content = std::fs::read_to_string(text).map_err(|error| {
         failed()
             .caused_by(error)
@@ -161,7 +161,7 @@ fn head_beside(log: &Path) -> Result<Option<Head>, Failure> {
     let place = head_place(log);
     match std::fs::read_to_string(&place) {
         Ok(text) => Head::read(&text).map(Some).ok_or_else(|| {
-            Failure::new(format!("the head `{}` was changed, or is no head", place.display()))
+            Failure::new(format!("the head `{}` was changed, or is not a head", place.display()))
                 .hint("move it away to verify the log without it")
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -251,7 +251,7 @@ fn show(args: &ShowArgs) -> Result<(), Failure> {
         }
     }
     if unreadable > 0 {
-        note(&format!("warning: {unreadable} lines are no records; `tenure audit verify` says more"));
+        note(&format!("warning: {unreadable} lines are not records; `tenure audit verify` says more"));
     }
     rows.sort_by_key(|(record, _)| record.seq);
     if args.json {
@@ -274,7 +274,7 @@ fn since(text: &str) -> Result<String, Failure> {
             _ => byte.is_ascii_digit() || matches!(byte, b'.' | b'Z'),
         });
     is_date.then(|| text.to_owned()).ok_or_else(|| {
-        Failure::new(format!("`--since {text}` is no time"))
+        Failure::new(format!("`--since {text}` is not a time"))
             .hint("write an age such as 24h, or a date such as 2026-11-01")
     })
 }
@@ -341,14 +341,15 @@ mod tests {
             key: Some("3b6a".to_owned()),
             end: LogEnd::Open,
         };
-        let broken = Broken { file: "audit.jsonl".to_owned(), seq: 4, line: 2, why: "the line is no record" };
+        let broken =
+            Broken { file: "audit.jsonl".to_owned(), seq: 4, line: 2, why: "the line is not a record" };
         expect![[r#"
             good: 7 records, 5 to 11
             signed up to record 9 by the key 3b6a
             2 records after the last head: if the end was cut off there, it cannot be seen
             the records before 5 are in files that were not given
             the log is still being written, or its process was killed
-            broken at record 4: the line is no record
+            broken at record 4: the line is not a record
               audit.jsonl, line 2
               the records before it are as they were written
         "#]]

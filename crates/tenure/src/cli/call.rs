@@ -144,7 +144,7 @@ impl CallCommand<'_> {
         let schema = tool.map(|tool| Value::Object(tool.input_schema.as_ref().clone()));
         let show = self.target.typed("tenure tools", self.tool);
         let arguments = self.arguments.clone().typed(&schema.unwrap_or_default());
-        arguments.map_err(|failure| failure.hint(format!("`{show}` shows what it takes")))
+        arguments.map_err(|failure| failure.hint(format!("`{show}` shows its arguments")))
     }
 
     async fn choose_session(&self, connection: &ServerConnection) -> Result<(), Failure> {
@@ -188,7 +188,7 @@ impl CallCommand<'_> {
             ) => {
                 let what = match reason {
                     "session_not_found" => "the server does not know the session",
-                    _ => "the session is over, and what was kept in it is gone",
+                    _ => "the session is over, and its data are gone",
                 };
                 let again = match self.args.session {
                     Some(_) => "call without `--session`",

@@ -192,7 +192,7 @@ impl ConnectArgs {
             return Ok(());
         }
         Err(Failure::new("a server that is started by a command takes no headers and no token")
-            .hint("hand it what it needs in its arguments or its environment"))
+            .hint("pass the values that it needs in its arguments or its environment"))
     }
 }
 
@@ -280,7 +280,7 @@ fn unreachable(target: &Target, error: &Error) -> Failure {
         }
         Target::Url(_) => "check the address and that the server runs; the path is usually `/mcp`",
         Target::Command { .. } if greeting.is_none() => "check its name, or give its whole path",
-        Target::Command { .. } => "it ended, or does not speak MCP; what it had to say stands above",
+        Target::Command { .. } => "it ended, or does not speak MCP; its output is above",
     };
     Failure::new(format!("cannot connect to `{target}`")).because(plain(cause.trim())).hint(hint)
 }

@@ -27,7 +27,7 @@ fn without_dashes(typed: &[String], wrong: &str) -> Option<Failure> {
     let words: Vec<_> =
         before.iter().map(String::as_str).chain(["--"]).chain(command.iter().map(String::as_str)).collect();
     Some(
-        Failure::new(format!("`{wrong}` is no option of `tenure {}`", typed[0]))
+        Failure::new(format!("`{wrong}` is not an option of `tenure {}`", typed[0]))
             .hint(format!("did you mean `tenure {}`?", words.join(" "))),
     )
 }
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn forgotten_dashes_are_put_where_they_belong() {
         expect_test::expect![[r"
-            error: `npx` is no option of `tenure serve`
+            error: `npx` is not an option of `tenure serve`
 
             hint: did you mean `tenure serve --port 9000 -- npx -y foo`?
         "]]

@@ -29,19 +29,19 @@ pub(super) enum PrincipalsCommand {
     /// Show what one of them has.
     #[command(after_help = "Example:\n  tenure principals show corp:alice")]
     Show(PrincipalShowArgs),
-    /// Refuse all that was issued to a principal until now, and end what it has, at once.
+    /// Refuse all credentials that were issued to a principal until now, and end all that it has, at once.
     #[command(
         after_help = "Tokens and static keys that were issued before are refused from now on, also after a restart. \
-        Sessions, their streams and processes, running calls and tasks end. Data sessions stay: they are what the principal \
-        has kept, and no caller can use them with what was refused.\n\n\
+        Sessions, their streams and processes, running calls and tasks end. Data sessions stay: they are the principal's \
+        own work, and no caller can use them with refused credentials.\n\n\
         A user who can still log in at the authorization server gets a new token there, which is good here after half a minute: \
-        lock the account there first, if that is not what you want. A static key needs a new one (`tenure keys new`).\n\n\
+        lock the account there first to prevent that. A static key needs a new one (`tenure keys new`).\n\n\
         Examples:\n  \
         tenure principals revoke corp:alice\n  \
         tenure principals revoke key:ci --data        data sessions too"
     )]
     Revoke(PrincipalRevokeArgs),
-    /// Let a principal in again with the credentials that it had. What was ended stays so.
+    /// Accept the credentials of a principal again. Ended sessions, calls and tasks stay ended.
     #[command(after_help = "Example:\n  tenure principals reinstate corp:alice")]
     Reinstate(PrincipalArgs),
 }
@@ -161,7 +161,7 @@ fn text(detail: &PrincipalDetail, now: Time, paint: Paint) -> String {
     let row = &detail.row;
     let mut facts = Facts::new(row.principal.as_deref().unwrap_or(ANONYMOUS), "", paint);
     if let Some(at) = row.revoked {
-        let words = format!("revoked {}: what was issued to it before is refused", ago(at, now));
+        let words = format!("revoked {}: credentials issued to it before are refused", ago(at, now));
         facts.line(Tone::Bad, &words);
     }
     facts.add("last used", row.last_used.map(|at| ago(at, now)));
@@ -218,7 +218,7 @@ async fn revoke(args: &PrincipalRevokeArgs) -> Result<(), Failure> {
     }
     say(&format!("revoked {name}: {}\n", words(&ended)))?;
     if store.pid().await.is_none() {
-        note("no server has this store open; the next one refuses what was issued to it until now");
+        note("no server has this store open; the next one refuses credentials issued to it until now");
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ async fn run_at(
                 Err(error) => {
                     let list = target.typed("tenure prompts", "");
                     let failure = unanswered(&error, &format!("`{}`", plain(name)), target, connect);
-                    Err(failure.or_hint(format!("`{list}` lists the prompts and what they take")))
+                    Err(failure.or_hint(format!("`{list}` lists the prompts and their arguments")))
                 }
             }
         }

@@ -69,7 +69,7 @@ fn render(folder: &Path, report: &Report, mode: CheckMode, paint: Paint) -> Stri
         line(exposed_words(&report.exposed, mode));
     }
     if let Some(kept) = &report.kept {
-        line(format!("what was there before is in `{}`", kept.display()));
+        line(format!("the earlier data is in `{}`", kept.display()));
     }
     text
 }
@@ -88,7 +88,7 @@ fn damage_words(damage: &Damage) -> String {
             words::count(lost, "batch of writes in it is lost", "batches of writes in it are lost")
         }
         (_, Some(lost)) => words::count(lost, "entry in it is lost", "entries in it are lost"),
-        (_, None) => "what is lost cannot be told".to_owned(),
+        (_, None) => "the loss is unknown".to_owned(),
     };
     let mut words = format!("{what}, {lost}");
     if damage.is_refused {
@@ -216,7 +216,7 @@ mod tests {
               data/0.jnl: a damaged journal, 1 batch of writes in it is lost; no server starts with it
               data/keyspaces/5/tables/1: a damaged table of events, 12 entries in it are lost
               data/keyspaces/2/v1: a damaged list of tables, nothing is lost; no server starts with it
-              data/keyspaces/2/tables/0: a damaged table of records, what is lost cannot be told; no server starts with it
+              data/keyspaces/2/tables/0: a damaged table of records, the loss is unknown; no server starts with it
               1 batch of writes is missing
               2 deadlines belong to no record
               s-00000001: its record is lost; some of its events may be lost
@@ -231,7 +231,7 @@ mod tests {
         let report = Report { kept: Some("/store/data.damaged-1".into()), ..damaged() };
         let text = render(Path::new("/store"), &report, CheckMode::Repair, Paint::of(false));
         assert!(text.starts_with("`/store` is repaired\n"), "{text}");
-        assert!(text.ends_with("what was there before is in `/store/data.damaged-1`\n"), "{text}");
+        assert!(text.ends_with("the earlier data is in `/store/data.damaged-1`\n"), "{text}");
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub(super) fn note_cut(shown: usize, found: usize, nouns: &str) {
     }
 }
 
-/// Says which nodes of a cluster did not answer, on standard error: what they hold is not in what was printed.
+/// Says which nodes of a cluster did not answer, on standard error: their rows are missing in the output.
 pub(super) fn note_missing(store: &Operations) {
     for missing in store.missing_nodes() {
         note(&missing_words(&missing));
@@ -124,7 +124,7 @@ pub(super) fn note_missing(store: &Operations) {
 fn missing_words(MissingNode { node, address, why }: &MissingNode) -> String {
     let (address, why) = (plain(address), plain(why));
     format!(
-        "node {node} at {address} did not answer ({why}): what is in its memory is not shown; see `tenure nodes`"
+        "node {node} at {address} did not answer ({why}): sessions and calls in its memory are not shown; see `tenure nodes`"
     )
 }
 

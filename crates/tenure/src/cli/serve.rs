@@ -99,7 +99,7 @@ pub(super) async fn lost(store: &OpenedStore) -> String {
 pub(super) fn store_is_lost(trouble: &str) -> Failure {
     tracing::error!(trouble, "the process ends, because its store does not come back");
     Failure::new(format!("the store is lost to this process: {trouble}"))
-        .hint("start it again, or have systemd do so with `Restart=on-failure`: sessions go on from what is on disk")
+        .hint("start it again, or have systemd do so with `Restart=on-failure`: sessions go on from the disk")
 }
 
 /// The socket to listen on: from systemd, from the process to take over, or newly bound.

@@ -59,7 +59,7 @@ Examples:
     Copy(CopyArgs),
     /// List the user's own stores: one for each server, in the user's folder for data.
     #[command(after_help = "\
-Each line begins with what says which store is meant, for any command that is about a store.
+Each line begins with the option that selects the store in other commands.
 
 Examples:
   tenure store list
@@ -166,7 +166,7 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     if found.is_sound() || mode == CheckMode::Repair {
         return Ok(ExitCode::SUCCESS);
     }
-    note("\nhint: save what is left with `tenure store check --repair`; the damaged files are kept");
+    note("\nhint: save the readable data with `tenure store check --repair`; the damaged files are kept");
     Ok(ExitCode::from(DAMAGED))
 }
 

@@ -49,13 +49,13 @@ impl Target {
         if let Some((program, args)) = command.split_first() {
             if let Some(url) = words.first().filter(|word| is_url(word)) {
                 return Err(Failure::new(format!("two servers: `{url}`, and a command after `--`"))
-                    .hint("leave out the URL, or the `--` and what follows"));
+                    .hint("leave out the URL, or the `--` and everything after it"));
             }
             return Ok((Self::Command { program: program.clone(), args: args.to_vec() }, words));
         }
         match words.split_first() {
             Some((url, rest)) if is_url(url) => Ok((Self::Url(url.trim().to_owned()), rest)),
-            Some((word, _)) => Err(Failure::new(format!("`{word}` is no URL of a server")).hint(
+            Some((word, _)) => Err(Failure::new(format!("`{word}` is not the URL of a server")).hint(
                 "begin with a URL such as `http://127.0.0.1:8484/mcp`, \
                  or end with the command that starts the server, such as `-- tenure stdio`",
             )),
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn no_server_and_two_servers_are_explained() {
         expect_test::expect![[r"
-            error: `echo` is no URL of a server
+            error: `echo` is not the URL of a server
 
             hint: begin with a URL such as `http://127.0.0.1:8484/mcp`, or end with the command that starts the server, such as `-- tenure stdio`
         "]]
@@ -178,7 +178,7 @@ mod tests {
         expect_test::expect![[r"
             error: two servers: `http://localhost/mcp`, and a command after `--`
 
-            hint: leave out the URL, or the `--` and what follows
+            hint: leave out the URL, or the `--` and everything after it
         "]]
         .assert_eq(&Target::split(&words("http://localhost/mcp echo"), &words("a")).unwrap_err().to_string());
     }

@@ -1,4 +1,4 @@
-//! What is recorded of who did what, and where.
+//! The settings of the audit log.
 
 use std::path::PathBuf;
 

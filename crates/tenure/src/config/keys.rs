@@ -108,7 +108,7 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
     ("log", "What is logged. Logs go to standard error."),
     (
         "audit",
-        "Who did what: a log that shows every change made to it. `docs/audit.md` says what is recorded and how it is verified.",
+        "A log of who did what, in which every change is detected. `docs/audit.md` lists its records and says how it is verified.",
     ),
     (
         "admin",
@@ -119,7 +119,10 @@ pub(super) const SECTIONS: &[(&str, &str)] = &[
         "metrics",
         "What the process counts of itself. `docs/metrics.md` lists the names, and says how they are scraped.",
     ),
-    ("traces", "Spans of requests, for a collector of OpenTelemetry. `docs/traces.md` says what they hold."),
+    (
+        "traces",
+        "Spans of requests, for a collector of OpenTelemetry. `docs/traces.md` lists their attributes.",
+    ),
     ("tls", "HTTPS. Without these files the server speaks plain HTTP."),
     (
         "auth",
@@ -182,7 +185,7 @@ keys! {
     /// `long_running`.
     "profile": Optional<OneOf<Profile>> => config.profile;
     /// Clients of earlier designs that are served as they are: `none`, or `sources` for those that know `/rpc`, POST
-    /// `/sse` and GET `/mcp/sse` without a session; `docs/doors.md` says what they are forgiven.
+    /// `/sse` and GET `/mcp/sse` without a session; `docs/doors.md` lists the exceptions.
     "compat": OneOf<Compat> => config.compat;
     /// The address and port to listen on. Port 0 takes a free one.
     "listen": Address => config.listen;
@@ -246,14 +249,14 @@ keys! {
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or a filter by target such as
     /// `info,tenure_session=debug`.
     "log.level": LogFilter => config.log.level;
-    /// Whether each request leaves a line at `info`, with the target `access`; `docs/operations.md` says what it has. Such lines
+    /// Whether each request leaves a line at `info`, with the target `access`; `docs/operations.md` lists its members. Such lines
     /// are dropped, and counted, if more come than can be written.
     "log.access": YesNo => config.log.access;
 
     /// The file of the audit log. Nothing is recorded without one. Each process needs a file of its own.
     "audit.file": Optional<File> => config.audit.file;
     /// Whether a call that cannot be recorded is carried out: with `best_effort` it is, and the log says later how many
-    /// records are missing; with `required` it is refused, and none is answered whose end is not recorded.
+    /// records are missing; with `required` it is refused, and no call is answered before its end is recorded.
     "audit.durability": OneOf<AuditDurability> => config.audit.durability;
     /// The file with the key that signs the log and digests arguments. It is made if there is no log yet. Without this it is called as
     /// the log, with `.key` behind.
@@ -279,7 +282,7 @@ keys! {
     /// The file with keys for operators, which `tenure keys` writes. A key with the scope `admin:viewer`, `admin:payloads`,
     /// `admin:operator` or `admin:admin` may do what that role may. Without this file the keys of `auth.keys_file` may.
     "admin.keys_file": Optional<File> => config.admin.keys_file;
-    /// What the scopes of tokens of an `[[issuer]]` begin with that let operators in: with `ops` the scope `ops:viewer` is the one
+    /// The prefix of the scopes that let operators in, in tokens of an `[[issuer]]`: with `ops` the scope `ops:viewer` is the one
     /// for viewers. Without it no token does.
     "admin.scope": Optional<PlainText> => config.admin.scope;
     /// Whether operators may call tools through the server, to try them.
@@ -381,8 +384,8 @@ keys! {
     /// `NAME=file:PATH` for a value that stands elsewhere.
     "child.env": Environment => config.child.env;
     /// Which variables of this process it inherits: `all`, but for those that this configuration names as
-    /// `env:VARIABLE`, for whichever server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
-    /// `LOGNAME`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never what begins with
+    /// `env:VARIABLE` for any server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
+    /// `LOGNAME`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never variables that begin with
     /// `TENURE_`.
     "child.inherit": Variables => config.child.inherit;
     /// The folder it runs in.
@@ -587,8 +590,8 @@ keys! {
     "data_sessions.carry_key_file": Optional<File> => config.data.carry_key_file;
     /// The version that the capability of the earlier dialect carries. Released clients take 2, or none.
     "data_sessions.version": Optional<WholeNumber<1>> => config.data.policy.version;
-    /// What can be asked of data sessions: some of `create`, `resume`, `delete`, `list`, `recover` and `fork`, `create`
-    /// among them. The capability says so, and the other methods are not there.
+    /// The methods of data sessions that are served: some of `create`, `resume`, `delete`, `list`, `recover` and `fork`, `create`
+    /// among them. The capability lists them, and other methods do not exist.
     "data_sessions.features": Features => config.data.policy.features;
     /// Whether clients of the later dialect get their cookie with every result, not only when it changed.
     "data_sessions.always_echo": YesNo => config.data.policy.always_echo;
@@ -601,8 +604,8 @@ keys! {
     "streams.max_streams": WholeNumber<1> => config.limits.max_streams;
     /// The largest message to a client.
     "streams.max_event": Size<1> => config.limits.max_event_bytes;
-    /// Bytes of all messages that a server may send about one request, such as progress and logs. What comes beyond it
-    /// is dropped, all but the response.
+    /// Bytes of all messages that a server may send about one request, such as progress and logs. Messages beyond it
+    /// are dropped, but not the response.
     "streams.max_call": Size<1> => config.limits.max_call_event_bytes;
     /// Events kept of one session; the oldest are forgotten first.
     "streams.max_session_events": WholeNumber<1> => config.limits.max_session_events;
@@ -619,7 +622,7 @@ keys! {
     "streams.max_tail": WholeNumber<1> => config.limits.max_tail_events;
     /// How long a response may take before the POST is answered with a stream instead of JSON.
     "streams.json_wait": SpanOrZero => config.limits.json_wait;
-    /// What a client is told to wait before it comes back to a stream whose connection closed. Most clients try twice,
+    /// How long a client is told to wait before it comes back to a stream whose connection closed. Most clients try twice,
     /// this far apart, and then give up: an outage may last twice as long.
     "streams.retry": SpanOrZero => config.limits.retry;
     /// By how much that, and `shutdown.retry`, is longer for some streams than for others, so that clients do not all
@@ -663,7 +666,7 @@ keys! {
     "tasks.max_ttl": Span => config.tasks.max_ttl;
     /// How often clients are told to look after a task, if its server does not say.
     "tasks.poll": Span => config.tasks.poll;
-    /// How long a call of a client that knows tasks may run before it becomes a task, whichever server it is for. The
+    /// How long a call of a client that knows tasks may run before it becomes a task, at any server. The
     /// outcome is then found even if this process is killed meanwhile. With `infinity` only servers make tasks.
     "tasks.after": SpanOrInfinity => config.tasks.after;
 
@@ -687,9 +690,9 @@ keys! {
     /// The longest a client may take to answer a request of the server.
     "timeouts.client_answer": Span => config.limits.ask_timeout;
 
-    /// How long requests in flight may take that cannot be left to the next process. What is left then is interrupted.
+    /// How long a stop waits for requests that cannot be left to the next process. Unfinished ones are then interrupted.
     "shutdown.grace": SpanOrZero => config.shutdown_grace;
-    /// What a client is told to wait before it comes back to a stream that is closed because the process stops. It
+    /// How long a client is told to wait before it comes back to a stream that is closed because the process stops. It
     /// should be as long as the next process takes to be there.
     "shutdown.retry": SpanOrZero => config.limits.stop_retry;
 }

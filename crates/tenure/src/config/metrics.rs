@@ -1,4 +1,4 @@
-//! What the process counts of itself, and where that can be read.
+//! The settings of counters, and of `/metrics`.
 
 use std::net::SocketAddr;
 use std::time::Duration;

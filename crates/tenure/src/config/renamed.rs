@@ -14,7 +14,7 @@ pub(super) enum Became {
 
 const BY_DEADLINE: &str =
     "every session and event expires at its own deadline, so nothing is swept at intervals";
-const BY_STORE: &str = "what several nodes share is chosen by `store`";
+const BY_STORE: &str = "`store` chooses the engine that several nodes share";
 const BY_ENGINE: &str = "the engine named by `store` arranges its own files and tables";
 
 /// Old names, with what replaces each.

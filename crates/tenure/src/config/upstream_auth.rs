@@ -1,4 +1,4 @@
-//! How this gateway proves to a server at a URL who it is: the keys of `[upstream]` about tokens, and what has to fit together.
+//! How this gateway proves to a server at a URL who it is: the keys of `[upstream]` about tokens, and the checks between them.
 
 use std::path::PathBuf;
 

@@ -92,7 +92,7 @@ impl ControlClient {
                 }
             }
         }
-        Err(lost().hint("what is in the folder of the backup is not complete"))
+        Err(lost().hint("the folder of the backup is not complete"))
     }
 
     /// Asks to take the server's place. Nothing happens to it before [`Predecessor::release`].

@@ -64,7 +64,7 @@ pub(super) async fn answer(
     Ok(answer)
 }
 
-/// What is recorded of a request: whatever changes something, and whatever shows what clients keep. Keys are shown as the names
+/// The audit record of a request: of each that changes something, or shows data of clients. Keys are shown as the names
 /// that they have in logs.
 fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
     let path = uri.path().strip_prefix(BASE)?.trim_matches('/');
@@ -91,7 +91,7 @@ fn action(method: &Method, uri: &hyper::Uri) -> Option<(String, String)> {
 #[derive(Clone)]
 struct ActedOn(String);
 
-/// What a request has changed, for the audit log: the members that differ, each with what it was and what it is.
+/// The changes of a request, for the audit log: the members that differ, each with its old and its new value.
 #[derive(Clone)]
 struct Changed(String);
 
@@ -246,8 +246,8 @@ async fn read_body(body: Incoming) -> Result<Bytes, Failure> {
     let read = Limited::new(body, MAX_LINE_BYTES).collect();
     match tokio::time::timeout(BODY_TIME, read).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(Failure::new("cannot read what was sent").caused_by(error.as_ref())),
-        Err(_) => Err(Failure::new("what was sent took too long to arrive")),
+        Ok(Err(error)) => Err(Failure::new("cannot read the body of the request").caused_by(error.as_ref())),
+        Err(_) => Err(Failure::new("the body of the request took too long to arrive")),
     }
 }
 

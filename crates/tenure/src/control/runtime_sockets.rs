@@ -1,4 +1,4 @@
-//! The control sockets of servers whose store is no folder: it is in memory, or on an engine that several nodes share.
+//! The control sockets of servers whose store is not a folder: it is in memory, or on an engine that several nodes share.
 //!
 //! They are where `control.path` says, or in a folder of the user's that only this user may open, under names made of server and
 //! process id. One server may run in several processes.
@@ -12,13 +12,13 @@ use crate::config::{Config, is_shared};
 use crate::stores;
 use crate::wire::Engine;
 
-/// What the names of sockets of nodes end with, in front of `.sock`.
+/// The end of the names of nodes' sockets, in front of `.sock`.
 const ENGINE: &str = ".engine";
 
 /// A running server whose store is no folder.
 #[derive(Debug)]
 pub(crate) struct RunningServer {
-    /// What `--name` calls it.
+    /// Its name for `--name`.
     pub(crate) name: String,
     /// Whether its sessions are on an engine, and not in its memory.
     pub(crate) is_node: bool,

@@ -1,6 +1,6 @@
-//! What is counted of the servers behind, by two layers.
+//! Counters of the servers behind, by two layers.
 //!
-//! [`Behind`] stands right in front of one server: what is in flight there, how long it takes, whether it can be reached. [`Listed`]
+//! [`Behind`] stands right in front of one server: how many calls are in flight, how long it takes, whether it can be reached. [`Listed`]
 //! stands in front of all layers, and takes the names of tools out of the lists that clients get.
 
 use std::fmt;
@@ -74,7 +74,7 @@ pub(super) struct Server {
     said: Mutex<Said>,
 }
 
-/// What a server last said of itself, and its last error.
+/// The last name and revision of a server, and its last error.
 #[derive(Debug, Default)]
 struct Said {
     error: Option<TimedText>,
@@ -150,7 +150,7 @@ impl Server {
     }
 }
 
-/// Counts what goes to one server.
+/// Counts the calls to one server.
 pub(crate) struct Behind<S: ?Sized> {
     counted: Arc<Counted>,
     server: Arc<Server>,

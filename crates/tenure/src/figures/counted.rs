@@ -1,6 +1,6 @@
-//! All that the process counts of itself, in one value.
+//! All counters of the process, in one value.
 //!
-//! In: what `observers` and `behind` hear. Out: answers for operators, the text of `/metrics`, and what happens at this moment.
+//! In: the events of `observers` and `behind`. Out: answers for operators, the text of `/metrics`, and live events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ const STEP: Duration = Duration::from_secs(1);
 /// How often the lateness of timers is measured, and requests that have ended are counted.
 const LAG_LOOK: Duration = Duration::from_millis(100);
 
-/// All that the process counts of itself. Cheap to clone.
+/// All counters of the process. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Figures(pub(super) Arc<Counted>);
 
@@ -99,7 +99,7 @@ impl Figures {
         (self.0.metrics.spans_exported.clone(), self.0.metrics.spans_dropped.clone())
     }
 
-    /// How the process is doing.
+    /// The state of the process.
     pub(crate) fn now(&self) -> Now {
         self.0.count_all();
         let metrics = &self.0.metrics;
@@ -177,7 +177,7 @@ impl Figures {
         Some(SessionStory::of(&figures, Some(created)))
     }
 
-    /// What happens from now on. A subscriber that is too slow loses the oldest rows, and is told how many.
+    /// The events from now on. A subscriber that is too slow loses the oldest rows, and is told how many.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Live> {
         self.0.live.subscribe()
     }

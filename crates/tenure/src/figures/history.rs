@@ -1,6 +1,6 @@
 //! The last ten minutes, second by second, and the last day, in steps of ten seconds: less than 300 kB.
 //!
-//! In: the totals, once a second. Out: what came in each step.
+//! In: the totals, once a second. Out: the counts of each step.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +29,7 @@ pub(super) struct Totals {
     pub(super) latency: LatencySnapshot,
 }
 
-/// What came in one step.
+/// The counts of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     calls: u32,

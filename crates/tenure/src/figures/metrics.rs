@@ -183,7 +183,7 @@ impl Metrics {
             "tenure_session_wake_duration_seconds", "How long it took to wake dormant sessions", wake_duration;
             "tenure_wakes", "Attempts to wake a dormant session", wakes;
             "tenure_streams", "Streams that a connection reads", streams;
-            "tenure_stream_resumes", "Clients that came back to a stream, by what they got", resumes;
+            "tenure_stream_resumes", "Clients that came back to a stream, by outcome", resumes;
             "tenure_events_replayed", "Events that were read from the log for clients that came back", replayed;
             "tenure_calls_waiting_for_client", "Questions to clients that are open", waiting;
             "tenure_calls_interrupted", "Calls that were open when a process ended: run again, or answered with an error", interrupted;

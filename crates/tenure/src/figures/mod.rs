@@ -1,4 +1,4 @@
-//! What the process counts of itself: for `/metrics`, for operators and for the page.
+//! The counters of the process: for `/metrics`, for operators and for the page.
 //!
 //! [`Figures`] hears of every request and of what happens to sessions, stands in front of the servers behind, and keeps a
 //! history of the last minutes and of the last day, the calls that ended last, and the sessions that ended last. All of it is

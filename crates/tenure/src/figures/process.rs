@@ -1,4 +1,4 @@
-//! What the operating system says of this process. Only Linux tells; elsewhere these figures are left out.
+//! Figures of this process from the operating system. Only on Linux; elsewhere they are left out.
 
 use tenure_session::port::clock::{Clock, SystemClock};
 

@@ -1,4 +1,4 @@
-//! What operators get of figures. Times are milliseconds since 1970, durations are in milliseconds, and unknown values are left
+//! The figures as operators get them. Times are milliseconds since 1970, durations are in milliseconds, and unknown values are left
 //! out, but for the series of a history, where `null` stands for a step without one.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenure_session::figures::{SessionFigures, TimelineEntry};
 use tenure_session::port::clock::Time;
 
-/// How the process is doing.
+/// The state of the process.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 pub(crate) struct Now {
     pub(crate) rates: Rates,
@@ -38,7 +38,7 @@ pub(crate) struct Rates {
     pub(crate) resumes_per_s: f64,
 }
 
-/// What clients got that came back.
+/// The results of clients' resumes.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ResumeCounts {
     pub(crate) replayed: u64,
@@ -47,7 +47,7 @@ pub(crate) struct ResumeCounts {
     pub(crate) fresh: u64,
 }
 
-/// What the operating system says of the process.
+/// Values of the operating system about the process.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct ProcessFigures {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ pub(crate) struct EndedRow {
     pub(crate) errors: Option<u64>,
 }
 
-/// What was counted of one session, and what happened to it.
+/// The counters of one session, and its timeline.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
 pub(crate) struct SessionStory {
     pub(crate) figures: StoryFigures,
@@ -198,7 +198,7 @@ pub(crate) struct LatencyMs {
     pub(crate) mean: f64,
 }
 
-/// One thing that happened to a session.
+/// One event of a session.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TimelineRow {
     pub(crate) at: u64,

@@ -105,7 +105,7 @@ impl Lines<'_> {
     }
 }
 
-/// What is free where a folder is.
+/// The free space of the disk with a folder.
 fn free_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -140,7 +140,7 @@ impl Collector for Watched {
         ];
         lines.gauges(
             "tenure_held_percent",
-            "How much of what clients may make the process hold is held, in percent",
+            "How much of the room for clients is in use, in percent",
             resources.map(|(resource, which)| {
                 (ByResource { resource }, count(parts.budget.percent(which) as u64))
             }),

@@ -1,4 +1,4 @@
-//! What is logged, changed while the process runs.
+//! Changes the log filter while the process runs.
 //!
 //! A change is for a while: its maker restores the configured level, unless another change came since.
 
@@ -67,7 +67,7 @@ pub(crate) fn level() -> Option<LogLevelNow> {
     Some(LogLevelNow { level: now.level.clone(), until: now.until })
 }
 
-/// Logs by another filter until [`restore_level`]. Returns the number of the change, and what was logged before; `None` if the log of this
+/// Logs by another filter until [`restore_level`]. Returns the number of the change, and the filter before it; `None` if the log of this
 /// process is not ours.
 ///
 /// # Errors

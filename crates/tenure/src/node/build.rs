@@ -155,7 +155,7 @@ impl<'a> NodeBuilder<'a> {
             .local_addr()
             .map_err(|error| Failure::new("cannot tell the address that was bound").caused_by(error))?;
         let kinds = served.kinds.clone();
-        // Before the store is opened: what is wrong with the configuration is told before anything was touched.
+        // Before the store is opened, so that faults of the configuration are reported before anything was touched.
         let operator_keys = OperatorKeys::new(config, auth.as_ref().map(|auth| auth.authenticator.clone()))?;
         let before = if predecessor.is_some() { AddressBefore::OfPredecessor } else { AddressBefore::Free };
         let admin = AdminListener::bind(config, &operator_keys, before)?;

@@ -1,6 +1,6 @@
 //! Where spans go and which: `[traces]`, and the variables that OpenTelemetry has for it.
 //!
-//! What the configuration says comes first. In: texts. Out: [`TraceSettings`], or what is wrong with them.
+//! The configuration comes first. In: texts. Out: [`TraceSettings`], or what is wrong with them.
 
 use std::time::Duration;
 

@@ -39,7 +39,7 @@ pub(super) fn prefixes(config: &Config) -> Option<ToolPrefixes> {
     (!config.backends.is_empty()).then(|| ToolPrefixes::new(several))
 }
 
-/// Who hears of requests that have ended.
+/// The observers of requests that have ended.
 pub(super) fn observers(config: &Config, runtimes: &Runtimes) -> Observers {
     let access = config.log.access.then(logs::access).flatten();
     let audit = runtimes.audit.as_ref().map(Audit::of_refusals);
@@ -48,7 +48,7 @@ pub(super) fn observers(config: &Config, runtimes: &Runtimes) -> Observers {
     Observers::new(access.into_iter().chain(audit).chain(figures).chain(embedded))
 }
 
-/// Who hears of what happens to sessions and tasks.
+/// The observers of events of sessions and tasks.
 pub(super) fn session_observers(
     config: &Config,
     audit: Option<&Arc<Audit>>,

@@ -1,4 +1,4 @@
-//! Who may use the endpoints, built from the configuration: the authenticator, what it protects, and the rules for tools.
+//! Who may use the endpoints, built from the configuration: the authenticator, the protected resources, and the rules for tools.
 //!
 //! In: the `[auth]` section and the `[[issuer]]` tables. Out: [`EndpointAuth`] for each endpoint, and [`ToolRules`] for the
 //! layers in front of servers. The authenticator's background work runs as long as the node does.
@@ -228,7 +228,7 @@ fn rules(config: &Config) -> Result<ScopeRules, Failure> {
                 "`auth.scopes` has a rule for `{pattern}`, and there is no such backend"
             ));
             Err(if servers.is_empty() {
-                failure.hint("there is one server and it has no name: leave out what is in front of the `/`")
+                failure.hint("there is one server and it has no name: leave out the part in front of the `/`")
             } else {
                 failure.hint(format!("the backends are {}", servers.join(", ")))
             })

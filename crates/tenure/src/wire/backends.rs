@@ -49,10 +49,10 @@ pub(crate) struct Served {
     pub(super) loops: Loops,
     /// The limits of calls, if they stand in front of each of several servers already.
     pub(super) limits: Option<CallLimits>,
-    /// What is counted of them, and of all else.
+    /// The counters of the process.
     pub(crate) figures: Figures,
     pub(crate) traces: Traces,
-    /// Who else hears of what happens.
+    /// Further observers.
     pub(crate) observers: EmbeddedObservers,
     /// Restart those that are programs.
     pub(crate) restarters: Vec<NamedRestarter>,
@@ -165,7 +165,7 @@ fn served_by(config: &Config, auth: Option<&Auth>, warden: &Wardens) -> Result<S
     several(config, auth, warden, loops, sight)
 }
 
-/// What sees the calls that go to servers.
+/// The observers of calls to servers.
 struct Sight {
     figures: Figures,
     traces: Traces,
@@ -309,7 +309,7 @@ fn bridged(backend: Arc<dyn Backend>, config: &Config, loops: &Loops) -> Arc<dyn
     Arc::new(bridge)
 }
 
-/// What answers requests without a session: the server itself if it can, otherwise a bridge.
+/// The responder for requests without a session: the server itself if it can, otherwise a bridge.
 pub(super) fn responder(backend: &Arc<dyn Backend>, config: &Config, loops: &Loops) -> Arc<dyn Responder> {
     let own = Arc::clone(backend).responder();
     own.unwrap_or_else(|| bridged(Arc::clone(backend), config, loops))

@@ -165,7 +165,7 @@ fn cannot_open(url: &str, error: NatsError) -> Failure {
             "correct the stream with `nats stream edit`, or choose another `nats.cluster`"
         }
         NatsError::Incomplete { .. } => {
-            "bring the data back (`nats account restore`), or delete what is left of the cluster and let it be founded anew"
+            "bring the data back (`nats account restore`), or delete the rest of the cluster and let it be founded anew"
         }
         NatsError::Later => "use the version of tenure that founded it, or a later one",
         _ => return Failure::new(format!("cannot open the store `{url}`")).caused_by(error),

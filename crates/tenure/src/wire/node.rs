@@ -57,7 +57,7 @@ pub(crate) struct Runtimes {
     /// What the process counts of itself.
     pub(crate) figures: Figures,
     pub(crate) traces: Traces,
-    /// Who else hears of what happens.
+    /// Further observers.
     pub(crate) embedded: EmbeddedObservers,
     /// Restart the servers behind that are programs.
     pub(crate) restarters: Vec<NamedRestarter>,

@@ -109,7 +109,7 @@ pub(super) fn cannot_open(url: &str, error: OpenError) -> Failure {
             "the folder belongs to another user: run as that one, or keep these sessions elsewhere with `--store disk:PATH`"
         }
         OpenError::Disk(DiskError::Io { .. }) => "check that the folder can be written and the disk has room",
-        OpenError::Disk(_) => "see what is left with `tenure store check`, and save it with `--repair`",
+        OpenError::Disk(_) => "check the store with `tenure store check`, and save its data with `--repair`",
         OpenError::Seal(_) => "give the key that the store was made with: `--store-key-file FILE`",
         _ => return Failure::new(format!("cannot open the store `{url}`")).caused_by(error),
     };
@@ -291,7 +291,7 @@ pub(crate) async fn copy(
     copy::copy(from, to, progress).await.map_err(|error| {
         let hint = match &error {
             CopyError::NotEmpty => "name a folder that has no store yet",
-            _ => "what was copied is not complete: remove it, and copy again",
+            _ => "the copy is not complete: remove it, and copy again",
         };
         Failure::new("cannot copy the store").caused_by(error).hint(hint)
     })

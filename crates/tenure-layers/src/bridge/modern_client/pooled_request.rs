@@ -117,7 +117,7 @@ impl Client for PooledRequest {
         };
         if !self.client.key.relayed.allows(&question) {
             let required = Relayed::needed_by(&question).object();
-            let words = format!("The client did not declare what the server's {method} needs");
+            let words = format!("The client did not declare the capability that the server's {method} needs");
             let lacking = codes::missing_capability(&words, &required);
             let refusal = codes::to_legacy(method, &lacking);
             self.lacking.lock().get_or_insert(lacking);

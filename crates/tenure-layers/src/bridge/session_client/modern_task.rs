@@ -146,7 +146,7 @@ impl ModernTask<'_> {
                 if error.code() == i64::from(Reason::TaskNotFound.code()) {
                     self.cancel_on_drop.forget();
                 }
-                let words = format!("The server does not say what became of its task: {}", error.message());
+                let words = format!("The outcome of the server's task is unknown: {}", error.message());
                 return Err(RpcError::of(Reason::Internal, words));
             }
             let time = self.task.ttl.map_or(Some(since + OUT_OF_REACH), |ttl| self.began.checked_add(ttl));
@@ -210,7 +210,7 @@ fn complete(outcome: RawJson) -> Reply {
     match result::kind(&Method::ToolsCall, &outcome)? {
         ResultKind::Complete => Ok(outcome),
         ResultKind::InputRequired | ResultKind::Task => {
-            Err(RpcError::of(Reason::Internal, "The result of the server's task is no answer"))
+            Err(RpcError::of(Reason::Internal, "The result of the server's task is not an answer"))
         }
     }
 }

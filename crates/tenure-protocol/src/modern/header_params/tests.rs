@@ -38,22 +38,25 @@ fn annotations_that_make_sense() {
 #[test]
 fn annotations_that_make_none() {
     let table = [
-        (r#""a":{"type":"string","x-mcp-header":""}"#, "x-mcp-header at `a` is no name for a header"),
+        (r#""a":{"type":"string","x-mcp-header":""}"#, "x-mcp-header at `a` is not a name for a header"),
         (
             r#""a":{"type":"string","x-mcp-header":"My Region"}"#,
-            "x-mcp-header at `a` is no name for a header",
+            "x-mcp-header at `a` is not a name for a header",
         ),
         (
             r#""a":{"type":"string","x-mcp-header":"Region:Primary"}"#,
-            "x-mcp-header at `a` is no name for a header",
+            "x-mcp-header at `a` is not a name for a header",
         ),
-        (r#""a":{"type":"string","x-mcp-header":"Région"}"#, "x-mcp-header at `a` is no name for a header"),
+        (
+            r#""a":{"type":"string","x-mcp-header":"Région"}"#,
+            "x-mcp-header at `a` is not a name for a header",
+        ),
         (
             r#""a":{"type":"string","x-mcp-header":"Region\t1"}"#,
-            "x-mcp-header at `a` is no name for a header",
+            "x-mcp-header at `a` is not a name for a header",
         ),
-        (r#""a":{"type":"string","x-mcp-header":7}"#, "x-mcp-header at `a` is no name for a header"),
-        (r#""a":{"type":"string","x-mcp-header":null}"#, "x-mcp-header at `a` is no name for a header"),
+        (r#""a":{"type":"string","x-mcp-header":7}"#, "x-mcp-header at `a` is not a name for a header"),
+        (r#""a":{"type":"string","x-mcp-header":null}"#, "x-mcp-header at `a` is not a name for a header"),
         (
             r#""a":{"type":"object","properties":{"b":{"type":"string","x-mcp-header":"R"}}},"c":{"type":"string","x-mcp-header":"r"}"#,
             "x-mcp-header at `c` has a name that another one has too",

@@ -82,7 +82,7 @@ fn object(text: &str, whence: &str) -> Result<Given, Failure> {
 
 fn pair(word: &str) -> Result<ArgumentPair, Failure> {
     let Some((key, value)) = word.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-        return Err(Failure::new(format!("`{word}` is no argument")).hint(example()));
+        return Err(Failure::new(format!("`{word}` is not an argument")).hint(example()));
     };
     match key.strip_suffix(':') {
         Some(key) => {
@@ -167,12 +167,12 @@ mod tests {
             hint: write arguments as '{"text":"hello"}', as text=hello, as count:=3, or as @file.json
 
             ## hello
-            error: `hello` is no argument
+            error: `hello` is not an argument
 
             hint: write arguments as '{"text":"hello"}', as text=hello, as count:=3, or as @file.json
 
             ## =hello
-            error: `=hello` is no argument
+            error: `=hello` is not an argument
 
             hint: write arguments as '{"text":"hello"}', as text=hello, as count:=3, or as @file.json
 

@@ -127,7 +127,7 @@ async fn write(
 }
 
 fn cannot_write(error: std::io::Error) -> Failure {
-    Failure::new("cannot write what was exported").caused_by(error)
+    Failure::new("cannot write the export").caused_by(error)
 }
 
 /// Creates a file that only its owner may read. Fails if it exists.

@@ -128,7 +128,7 @@ fn renamed_names_lead_to_the_new_ones() {
         &expect![[r#"
         error: tenure.toml:1: `cluster_nodes` is not needed
 
-        hint: remove it: what several nodes share is chosen by `store`
+        hint: remove it: `store` chooses the engine that several nodes share
     "#]],
     );
     fails(

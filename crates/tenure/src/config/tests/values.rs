@@ -337,7 +337,7 @@ fn variables_that_a_child_inherits() {
         &expect![[r#"
         error: tenure.toml:1: `child.inherit` is ["A=1"], expected "all", "none", or a list of variables such as ["NODE_ENV"]
 
-        hint: "A=1" is no name of a variable
+        hint: "A=1" is not the name of a variable
     "#]],
     );
 }

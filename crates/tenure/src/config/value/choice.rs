@@ -175,7 +175,7 @@ impl ValueForm for Variables {
             _ => raw.names()?,
         };
         match names.iter().find(|name| name.is_empty() || name.contains(['=', '*'])) {
-            Some(name) => Err(ValueRefusal::hint(format!("{} is no name of a variable", quoted(name)))),
+            Some(name) => Err(ValueRefusal::hint(format!("{} is not the name of a variable", quoted(name)))),
             None => Ok(Inherited::Only(names)),
         }
     }

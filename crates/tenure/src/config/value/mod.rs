@@ -1,7 +1,7 @@
 //! How a value is written: one form per kind of value, which reads and shows it.
 //!
 //! In: a [`SettingValue`] from a file, a variable or a flag. Out: the typed value, or a [`ValueRefusal`], which
-//! becomes an error that says what was found and what is expected.
+//! becomes an error that names the found and the expected value.
 
 pub(super) mod choice;
 pub(super) mod measure;

@@ -278,7 +278,7 @@ async fn a_rule_for_a_server_that_is_not_there_is_a_mistake() {
     let rows = [
         ("fils/read_* = x", backend.as_str(), "the backends are files"),
         ("mail*/read_* = x", &backend, "the backends are files"),
-        ("files/read_* = x", "", "leave out what is in front of the `/`"),
+        ("files/read_* = x", "", "leave out the part in front of the `/`"),
         ("f*/read_* = x", &backend, ""),
     ];
     for (rule, backend, hint) in rows {

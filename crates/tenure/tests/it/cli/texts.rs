@@ -239,7 +239,7 @@ async fn config_show_shows_the_command_that_would_be_served() {
 async fn a_command_without_its_dashes_is_understood() {
     let text = refused(&["serve", "--port", "0", "npx", "-y", "foo"], 2).await;
     expect_test::expect![[r"
-        error: `npx` is no option of `tenure serve`
+        error: `npx` is not an option of `tenure serve`
 
         hint: did you mean `tenure serve --port 0 -- npx -y foo`?
     "]]

@@ -77,7 +77,7 @@ async fn a_model_is_told_what_to_do() {
         .assert_eq(&words(&client, "destroy_workspace", json!({})).await);
     expect!["! A title is a text of up to 200 letters."]
         .assert_eq(&words(&client, "create_workspace", json!({ "title": 7 })).await);
-    expect!["Without signing in, only the workspace of your own session is listed, and there is none."]
+    expect!["Without signing in, only the workspace of your own session is listed, and this session has no workspace."]
         .assert_eq(&words(&client, "list_workspaces", json!({})).await);
     tokio::time::advance(Duration::from_secs(2 * 3600)).await;
     expect!["! The workspace `H` has expired. Create another with create_workspace."]

@@ -140,12 +140,12 @@ async fn a_check_finds_damage_and_a_repair_makes_the_store_start_again() {
         said.out
     );
     assert!(said.err.ends_with(
-        "hint: save what is left with `tenure store check --repair`; the damaged files are kept\n"
+        "hint: save the readable data with `tenure store check --repair`; the damaged files are kept\n"
     ));
     let found: Value = serde_json::from_str(&place.run(&["store", "check", "--json"]).await.out).unwrap();
     assert_eq!((&found["is_sound"], &found["damage"][0]["kind"]), (&json!(false), &json!("journal")));
     let refused = place.refused(&["serve", "--listen", "127.0.0.1:0"]).await;
-    assert!(refused.contains("hint: see what is left with `tenure store check`"), "{refused}");
+    assert!(refused.contains("hint: check the store with `tenure store check`"), "{refused}");
 
     let said = place.run(&["store", "check", "--repair"]).await;
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);

@@ -227,7 +227,7 @@ async fn a9_01_a_session_gets_a_time_of_its_own_from_an_operator_and_keeps_it() 
     woken.request(1, "ping", &json!({})).send(server.address()).await;
     assert_eq!(place.shown(&session).await["ttl_ms"], "never");
     let back = place.run(&["sessions", "set", &label(&session), "--ttl", "default"]).await;
-    assert!(back.err.contains("expires when `session.idle_ttl` says"), "{}", back.err);
+    assert!(back.err.contains("expires after `session.idle_ttl` without use"), "{}", back.err);
     within("it follows the default again", async {
         while place.shown(&session).await["end"] != "expired" {}
     })

@@ -17,14 +17,14 @@ pub(in crate::cli) struct CreateArgs {
     /// [default: anonymous]
     #[arg(long, value_name = "NAME", conflicts_with = "copy_of")]
     owner: Option<String>,
-    /// What sort it is, if not the one that the server's data sessions are.
+    /// Its kind, such as `workspace`. [default: the kind of the server's data sessions]
     #[arg(long, value_name = "KIND", conflicts_with = "copy_of")]
     kind: Option<String>,
     /// A name for people.
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// What it holds: JSON, `@FILE` for what is in a file, or `@-` for standard input. [default: what one begins
-    /// with that a client makes]
+    /// Its data: JSON, `@FILE` for the content of a file, or `@-` for standard input. [default: the initial data of
+    /// one that a client makes]
     #[arg(long, value_name = "JSON", conflicts_with = "copy_of")]
     data: Option<String>,
     /// How long it lives without use, such as 30d. [default: as its kind, else `data_sessions.idle_ttl`]
@@ -88,7 +88,7 @@ fn read(said: &str) -> Result<String, Failure> {
     };
     match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
         Ok(_) => Ok(text.trim().to_owned()),
-        Err(error) => Err(Failure::new("what `--data` says is not JSON").caused_by(error).hint(
+        Err(error) => Err(Failure::new("the value of `--data` is not JSON").caused_by(error).hint(
             "quote it for the shell, as in `--data '{\"notes\":[]}'`, or put it into a file: `--data @FILE`",
         )),
     }
@@ -143,7 +143,7 @@ mod tests {
     fn data_has_to_be_json() {
         assert_eq!(read(" {\"a\": 1.50}\n").unwrap(), "{\"a\": 1.50}");
         expect![[r#"
-            error: what `--data` says is not JSON
+            error: the value of `--data` is not JSON
               caused by: key must be a string at line 1 column 2
 
             hint: quote it for the shell, as in `--data '{"notes":[]}'`, or put it into a file: `--data @FILE`
