@@ -43,7 +43,7 @@ test('AD2: a session that hangs on an elicitation is found from Now in two click
     const sign = page.getByRole('region', { name: 'What looks wrong' });
     assert.match(await sign.innerText(), new RegExp(problems[0].replaceAll('`', '').replace(/[()]/g, '\\$&').slice(1), 'i'));
     assert.match(await page.locator('.verdict').innerText(), /asked a question in create_ticket .* ago, and the client has not answered/);
-    assert.match(await page.getByRole('table', { name: 'Calls in flight' }).innerText(), /the client to answer a question; nobody reads its stream/);
+    assert.match(await page.getByRole('table', { name: 'Calls in flight' }).innerText(), /the client to answer a question; the client does not read its stream/);
 
     await page.getByRole('row', { name: /create_ticket/ }).getByRole('button', { name: 'Cancel' }).click();
     const dialog = page.getByRole('dialog');

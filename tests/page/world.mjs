@@ -72,7 +72,7 @@ function special(now) {
       row: named('s-4f3a9c01', {
         state: 'awake', owner: 'corp:ann', client_name: 'claude-code', backend: 'tickets', revision: '2025-11-25', created: at(192), last_used: at(4, 12), calls: 2, oldest_call: at(4, 12), readers: 1, events: 214,
         waiting_for_client: 1, remote: '203.0.113.7', transport: 'https', last_tool: 'create_ticket',
-        problems: ['`tools/call create_ticket` (id 17) has waited 4m 12s for the client to answer a question; nobody reads its stream'],
+        problems: ['`tools/call create_ticket` (id 17) has waited 4m 12s for the client to answer a question; the client does not read its stream'],
       }),
       in_flight: [
         { id: 17, method: 'tools/call', tool: 'create_ticket', started: at(4, 12), asking: 1, stream: 9, is_read: false },

@@ -80,6 +80,7 @@ pub(super) fn record(number: u64, now: Time) -> Bytes {
         metadata: serde_json::Map::new(),
         event_secret: Some("0123456789abcdef".repeat(2)),
         epoch: None,
+        heard_at: None,
         figures: None,
     };
     record.encode()

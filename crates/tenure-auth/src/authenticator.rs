@@ -21,13 +21,14 @@ use crate::jws::Compact;
 use crate::keys::{self, ApiKeyFile, ApiKeyFileError, FileStamp, KeyInfo, Keys};
 use crate::last_shown::LastShown;
 use crate::observer::{CredentialEvent, CredentialObserver, CredentialObserverPlace};
-use crate::outgoing::SubjectTokens;
-use crate::presented::{Credentials, Presented};
+use crate::outgoing::{CallerName, SubjectTokens};
+use crate::presented::{Credentials, Presented, check_token};
 use crate::refusal::{AuthRefusal, TokenFault};
 use crate::resource::ProtectedResource;
 use crate::revoked::Revoked;
 use crate::time::UnixSeconds;
 use crate::verdicts::{Good, INTROSPECTED_FOR, Outcome, Verdict, Verdicts};
+use crate::vouched::VouchedToken;
 
 /// How often the last uses of keys are written, at most.
 const NOTE_USES_EVERY: Duration = Duration::from_secs(60);
@@ -148,7 +149,7 @@ impl Authenticator {
     ) -> Result<Arc<Identity>, AuthRefusal> {
         let Some(credentials) = presented.credentials else { return self.by_certificate(presented, now) };
         let (Credentials::Bearer(token) | Credentials::Dpop { token, .. }) = credentials;
-        let verdict = self.verdict(token, presented.last, resource, now).await;
+        let verdict = self.verdict(token, presented.last, resource, now).await?;
         let good = verdict.outcome.as_ref().map_err(AuthRefusal::clone)?;
         if let Some(key) = &good.key {
             key.used(now);
@@ -161,19 +162,23 @@ impl Authenticator {
     }
 
     /// The verdict about a token or key: of this connection, of those that were seen lately, or a new one.
+    ///
+    /// # Errors
+    /// When the text cannot be a token.
     async fn verdict(
         &self,
         token: &str,
         last: Option<&LastShown>,
         resource: &ProtectedResource,
         now: UnixSeconds,
-    ) -> Arc<Verdict> {
+    ) -> Result<Arc<Verdict>, AuthRefusal> {
         // Read before the verdict is looked for: what is taken back meanwhile is noticed with the next request.
         let generation = self.0.generation.number();
         let shown = last.and_then(|last| last.verdict(&self.0.generation, resource, token));
         if let Some(verdict) = shown.filter(|verdict| verdict.counts(generation, now)) {
-            return verdict;
+            return Ok(verdict);
         }
+        check_token(token)?;
         let key = Verdicts::key(resource, token);
         let verdict = match self.0.verdicts.get(&key, generation, now) {
             Some(verdict) => verdict,
@@ -185,7 +190,7 @@ impl Authenticator {
         if let Some(last) = last {
             last.saw(&self.0.generation, resource, token, &verdict);
         }
-        verdict
+        Ok(verdict)
     }
 
     /// A request without other credentials may be let in by its certificate.
@@ -283,6 +288,9 @@ impl Authenticator {
         resource: &ProtectedResource,
         now: UnixSeconds,
     ) -> Result<(), AuthRefusal> {
+        if good.bound.is_none() && matches!(credentials, Credentials::Bearer(_)) {
+            return Ok(());
+        }
         let unproven = Err(AuthRefusal::Invalid(TokenFault::Proof));
         let nothing = Confirmation::default();
         let bound = good.bound.as_deref().unwrap_or(&nothing);
@@ -305,6 +313,23 @@ impl Authenticator {
                 self.0.proofs.check(proof, &of, now)
             }
             _ => unproven,
+        }
+    }
+
+    /// The token that a caller has shown here, for the process of ours that serves its request. `None` if no server behind gets
+    /// tokens in exchange for those of callers, or the token has expired.
+    pub fn vouched_token(&self, identity: &Identity, now: UnixSeconds) -> Option<VouchedToken> {
+        let subject = self.0.subjects.as_ref()?.of(&CallerName::of(identity), now)?;
+        Some(VouchedToken::new(&subject.token, subject.expires))
+    }
+
+    /// Lends the token of a caller that another process of ours has verified.
+    pub fn lend_vouched(&self, identity: &Identity, token: &VouchedToken) {
+        let Some(subjects) = &self.0.subjects else { return };
+        subjects.lend_until(identity, token.expose(), token.expires());
+        // A revocation may have come between the check of the identity and this.
+        if self.is_taken_back(identity) {
+            subjects.forget(identity.principal());
         }
     }
 

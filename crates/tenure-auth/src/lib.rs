@@ -71,4 +71,4 @@ pub use presented::Presented;
 pub use refusal::{AuthRefusal, TokenFault};
 pub use resource::ProtectedResource;
 pub use time::UnixSeconds;
-pub use vouched::VouchedIdentity;
+pub use vouched::{VouchedIdentity, VouchedToken};

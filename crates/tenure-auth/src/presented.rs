@@ -49,7 +49,8 @@ impl<'a> Presented<'a> {
             (Some(_), Some(_)) => return Err(AuthRefusal::Malformed("two credentials")),
             (Some(value), None) => from_authorization(value, headers)?,
             // A key of another service must not be shown to our issuers.
-            (None, Some(key)) if is_key(key) => Some(Credentials::Bearer(key)),
+            (None, Some(key)) if key.is_ascii() && is_key(key) => Some(Credentials::Bearer(key)),
+            (None, Some(key)) if !key.is_ascii() => return Err(UNPRINTABLE),
             (None, Some(_)) => return Err(AuthRefusal::Invalid(TokenFault::Unknown)),
             (None, None) => None,
         };
@@ -98,10 +99,12 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     if value.len() > MAX_HEADER_BYTES {
         return Err(AuthRefusal::Malformed("the credentials are too long"));
     }
-    let value =
-        value.to_str().map_err(|_| AuthRefusal::Malformed("the credentials are not printable ASCII"))?;
-    Ok(Some(value.trim()))
+    // A value has no control characters, so what is ASCII here is printable. That it is, is checked where it is used.
+    let value = std::str::from_utf8(value.as_bytes()).map_err(|_| UNPRINTABLE)?;
+    Ok(Some(value.trim_ascii()))
 }
+
+const UNPRINTABLE: AuthRefusal = AuthRefusal::Malformed("the credentials are not printable ASCII");
 
 /// Another scheme is no credentials for us: the challenge tells the client which scheme to use.
 fn from_authorization<'a>(
@@ -109,26 +112,31 @@ fn from_authorization<'a>(
     headers: &'a HeaderMap,
 ) -> Result<Option<Credentials<'a>>, AuthRefusal> {
     let Some((scheme, token)) = value.split_once(' ') else {
+        if !value.is_ascii() {
+            return Err(UNPRINTABLE);
+        }
         return match value.eq_ignore_ascii_case("bearer") || value.eq_ignore_ascii_case("dpop") {
             true => Err(AuthRefusal::Malformed("the token is missing")),
             false => Ok(None),
         };
     };
-    let token = token.trim_start();
+    let token = token.trim_ascii_start();
     if scheme.eq_ignore_ascii_case("bearer") {
-        check_token(token)?;
         return Ok(Some(Credentials::Bearer(token)));
     }
     if scheme.eq_ignore_ascii_case("dpop") {
-        check_token(token)?;
         let proof = only(headers, &DPOP)?.ok_or(AuthRefusal::Malformed("the DPoP proof is missing"))?;
+        if !proof.is_ascii() {
+            return Err(UNPRINTABLE);
+        }
         return Ok(Some(Credentials::Dpop { token, proof }));
     }
-    Ok(None)
+    if value.is_ascii() { Ok(None) } else { Err(UNPRINTABLE) }
 }
 
-/// The characters of `b64token` in RFC 6750. A comma, for example, would come of two headers that a proxy joined.
-fn check_token(token: &str) -> Result<(), AuthRefusal> {
+/// The characters of `b64token` in RFC 6750. A comma, for example, would come of two headers that a proxy joined. Checked before
+/// a token is judged, and not for one that is byte for byte the one before it on its connection: that one was checked.
+pub(crate) fn check_token(token: &str) -> Result<(), AuthRefusal> {
     // Without a branch for each byte, so that many are looked at with one instruction, and with few comparisons: this is done for
     // each request. From `-` to `9` there are `.`, `/` and the digits.
     let is_allowed = |byte: u8| {
@@ -138,6 +146,7 @@ fn check_token(token: &str) -> Result<(), AuthRefusal> {
     };
     match !token.is_empty() && token.bytes().fold(true, |all, byte| all & is_allowed(byte)) {
         true => Ok(()),
+        false if !token.is_ascii() => Err(UNPRINTABLE),
         false => Err(AuthRefusal::Malformed("the token has characters that no token has")),
     }
 }
@@ -160,6 +169,9 @@ mod tests {
         }
         let uri = uri.parse().unwrap();
         let presented = Presented::read(&map, &uri, "POST")?;
+        if let Some(Credentials::Bearer(token) | Credentials::Dpop { token, .. }) = presented.credentials {
+            check_token(token)?;
+        }
         Ok(presented.credentials.map(|credentials| match credentials {
             Credentials::Bearer(token) => format!("bearer {token}"),
             Credentials::Dpop { token, proof } => format!("dpop {token} {proof}"),
@@ -197,6 +209,9 @@ mod tests {
             (&[("authorization", "DPoP a"), ("dpop", "1"), ("dpop", "2")], "/mcp", Err("two")),
             (&[("authorization", "Bearer a, Bearer b")], "/mcp", Err("characters")),
             (&[("authorization", "Bearer \u{e9}")], "/mcp", Err("ASCII")),
+            (&[("authorization", "Basic \u{e9}")], "/mcp", Err("ASCII")),
+            (&[("authorization", "\u{e9}")], "/mcp", Err("ASCII")),
+            (&[("authorization", "DPoP abc"), ("dpop", "\u{e9}")], "/mcp", Err("ASCII")),
             (&[("authorization", &long)], "/mcp", Err("too long")),
             (&[], "/mcp?access_token=a", Err("query")),
             (&[("authorization", "Bearer a")], "/mcp?x&Access_Token=", Err("query")),

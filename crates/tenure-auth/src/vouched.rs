@@ -2,7 +2,12 @@
 //!
 //! The process that a request reaches verifies its credentials; the process that serves it gets this instead of them. It has
 //! all that decides what the caller may do and until when, also whether its credentials have been taken back since, and
-//! nothing by which anybody could pass for the caller.
+//! nothing with which another could pass for the caller.
+//!
+//! Only if a server behind gets tokens in exchange for those of callers, the token goes along too, as a [`VouchedToken`]: nothing
+//! else could be exchanged. It is a secret, and never shown.
+
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -66,9 +71,45 @@ impl VouchedIdentity {
     }
 }
 
+/// The token of a caller, for token exchange at the process that serves its request.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq)]
+pub struct VouchedToken {
+    token: Box<str>,
+    expires: u64,
+}
+
+impl VouchedToken {
+    pub(crate) fn new(token: &str, expires: UnixSeconds) -> Self {
+        Self { token: token.into(), expires: expires.0 }
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.token
+    }
+
+    pub(crate) fn expires(&self) -> UnixSeconds {
+        UnixSeconds(self.expires)
+    }
+}
+
+/// It would show the token.
+impl fmt::Debug for VouchedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VouchedToken").field("expires", &self.expires).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_the_same_after_it_was_told_and_is_not_shown() {
+        let token = VouchedToken::new("ey.secret.x", UnixSeconds(1_900_000_000));
+        let told = serde_json::to_string(&token).unwrap();
+        assert!(serde_json::from_str::<VouchedToken>(&told).unwrap() == token, "{told}");
+        assert!(!format!("{token:?}").contains("secret"));
+    }
 
     #[test]
     fn an_identity_is_the_same_after_it_was_told() {

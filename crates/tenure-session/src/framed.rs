@@ -27,6 +27,13 @@ pub(crate) enum UnreadableFrame {
     Broken(&'static str),
 }
 
+impl UnreadableFrame {
+    /// Whether a newer version wrote it. Then it is left as it is.
+    pub(crate) fn is_newer(&self) -> bool {
+        matches!(self, Self::Newer { .. })
+    }
+}
+
 impl Frame {
     pub(crate) fn encode(&self, head: &impl Serialize, body: &[u8]) -> Bytes {
         let head = RawJson::of(head);

@@ -11,7 +11,7 @@ use tenure_protocol::Reason;
 
 use crate::figures::SessionFigures;
 use crate::fingerprint::Fingerprint;
-use crate::id::Principal;
+use crate::id::{Principal, Route};
 use crate::port::clock::Time;
 
 const FORMAT: u32 = 1;
@@ -79,6 +79,9 @@ pub struct SessionRecord {
     /// The epoch of the node that wrote this; missing if it was in no cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
+    /// The node of a cluster whose news of servers its client has heard; missing if it was in none, or if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_at: Option<String>,
     /// What was counted of it; missing if nothing was, or if it cannot be read.
     #[serde(
         default,
@@ -179,12 +182,51 @@ struct ReadRecord {
     tombstone: Option<Tombstone>,
 }
 
+/// What can be said of a record in a newer format.
+#[derive(Deserialize, Debug)]
+pub struct NewerRecord {
+    format: u32,
+    /// If it names its owner as this version does, only that one may learn that it exists.
+    #[serde(default, deserialize_with = "if_readable")]
+    session: Option<NewerOwner>,
+    #[serde(default, deserialize_with = "if_readable")]
+    tombstone: Option<NewerOwner>,
+}
+
+#[derive(Deserialize, Debug)]
+struct NewerOwner {
+    /// Has to be there: a record without it is not one of nobody.
+    #[serde(deserialize_with = "Option::deserialize")]
+    owner: Option<String>,
+    client: Option<String>,
+    route: Option<String>,
+}
+
+fn if_readable<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<NewerOwner>, D::Error> {
+    let raw: Box<RawValue> = Deserialize::deserialize(from)?;
+    Ok(serde_json::from_str(raw.get()).ok())
+}
+
+impl NewerRecord {
+    /// Whether it may belong to this principal at this endpoint.
+    pub(crate) fn may_be_of(&self, principal: &Principal, route: &Route) -> bool {
+        let of = |owner: &NewerOwner| {
+            Principal::recorded(owner.owner.as_deref(), owner.client.as_deref()).is_same_client(principal)
+        };
+        match (&self.session, &self.tombstone) {
+            (Some(session), _) => of(session) && session.route.as_deref() == route.name(),
+            (None, Some(tombstone)) => of(tombstone),
+            (None, None) => true,
+        }
+    }
+}
+
 /// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum UnreadableRecord {
-    /// Written by a newer version of this program.
-    #[error("record format {0} is newer than {FORMAT}, the newest this version reads")]
-    Newer(u32),
+    /// Written by a newer version of this program. It is left as it is.
+    #[error("record format {} is newer than {FORMAT}, the newest this version reads", .0.format)]
+    Newer(Box<NewerRecord>),
     /// Not a record.
     #[error("not a session record")]
     Broken(#[source] Option<serde_json::Error>),
@@ -216,7 +258,10 @@ impl StoredSession {
     pub fn decode(bytes: &[u8]) -> Result<Self, UnreadableRecord> {
         let format: Format = serde_json::from_slice(bytes).map_err(|e| UnreadableRecord::Broken(Some(e)))?;
         if format.format > FORMAT {
-            return Err(UnreadableRecord::Newer(format.format));
+            return Err(match serde_json::from_slice(bytes) {
+                Ok(newer) => UnreadableRecord::Newer(newer),
+                Err(error) => UnreadableRecord::Broken(Some(error)),
+            });
         }
         let read: ReadRecord =
             serde_json::from_slice(bytes).map_err(|e| UnreadableRecord::Broken(Some(e)))?;
@@ -347,6 +392,12 @@ mod tests {
     fn a_newer_format_is_refused_by_name() {
         let error = StoredSession::decode(br#"{"format":2,"anything":{}}"#).unwrap_err();
         assert_eq!(error.to_string(), "record format 2 is newer than 1, the newest this version reads");
+        for strange in [&br#"{"format":2,"session":[],"tombstone":7}"#[..], br#"{"format":2}"#] {
+            let Err(UnreadableRecord::Newer(newer)) = StoredSession::decode(strange) else {
+                panic!("it is newer")
+            };
+            assert!(newer.may_be_of(&Principal::named("anybody"), &Route::MAIN));
+        }
         assert!(StoredSession::decode(b"{}").is_err());
         assert!(StoredSession::decode(br#"{"format":1}"#).is_err());
     }

@@ -22,6 +22,9 @@ const PAGE: usize = 256;
 /// A list is at most this many times as long when several nodes share the work.
 const MOST_SHARES: usize = 16;
 
+/// A list is at most this many times as long when records stay due, such as those that only a newer version can read.
+const MOST_PAGES: usize = 16;
+
 /// Delay before an unreadable record is handled again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(60 * 60);
 
@@ -76,11 +79,12 @@ pub(crate) fn start<S: Swept>(swept: &Arc<S>, tasks: &TaskTracker, stop: &Cancel
 }
 
 async fn run<S: Swept>(swept: Weak<S>) {
+    let mut pages = 1;
     while let Some(owner) = swept.upgrade() {
         if let Err(error) = owner.count().await {
             tracing::warn!(name = S::LOOP, %error, "could not count the records in the store; retrying later");
         }
-        if let Err(error) = sweep(&owner).await {
+        if let Err(error) = sweep(&owner, &mut pages).await {
             tracing::warn!(name = S::LOOP, %error, "could not remove expired records; retrying later");
         }
         let pause = owner.every();
@@ -89,7 +93,9 @@ async fn run<S: Swept>(swept: Weak<S>) {
     }
 }
 
-async fn sweep<S: Swept>(owner: &Arc<S>) -> Result<(), StoreError> {
+/// Handles what is due, up to so many pages at a time. If all of them stay due, the next round lists more, to see what is behind
+/// them.
+async fn sweep<S: Swept>(owner: &Arc<S>, pages: &mut usize) -> Result<(), StoreError> {
     let (store, clock, avoided) = owner.parts();
     if owner.roster().is_some_and(|roster| !roster.is_confirmed()) {
         return Ok(());
@@ -97,7 +103,7 @@ async fn sweep<S: Swept>(owner: &Arc<S>) -> Result<(), StoreError> {
     loop {
         // The records of the other nodes are listed too, so the page has room for them.
         let (index, of) = owner.roster().map_or((0, 1), Roster::share);
-        let page = PAGE * usize::try_from(of).unwrap_or(1).min(MOST_SHARES);
+        let page = *pages * PAGE * usize::try_from(of).unwrap_or(1).min(MOST_SHARES);
         let due = store.expired(S::SPACE, clock.now(), page).await?;
         let is_full = due.len() == page;
         let (mut has_moved, mut failed) = (false, None);
@@ -114,6 +120,7 @@ async fn sweep<S: Swept>(owner: &Arc<S>) -> Result<(), StoreError> {
         }
         // Without progress the store would list the same page again.
         if !(is_full && has_moved) {
+            *pages = if is_full { (*pages * 2).min(MOST_PAGES) } else { (*pages / 2).max(1) };
             return failed.map_or(Ok(()), Err);
         }
     }

@@ -56,6 +56,11 @@ impl SharedEngine {
         &self.store
     }
 
+    /// The members themselves, without faults.
+    pub fn members(&self) -> &Arc<dyn Members> {
+        &self.members
+    }
+
     fn finished(&self, settles: Settles) -> u64 {
         self.finished.lock().get(&settles).copied().unwrap_or(0)
     }

@@ -19,15 +19,20 @@ use crate::permits::ConnectionPermits;
 pub(crate) const MOST: usize = 64;
 const MOST_PER_PEER: usize = 16;
 
-/// How long a connection may take to send its first request, and then how long that request waits for a permit.
+/// How long a connection may take to send its first request, unless the reserve has a time of its own, and then how long that
+/// request waits for a permit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the refusal may take to be written when no permit came.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The connections of the reserve.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reserve(Arc<Mutex<ReserveQueue>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Reserve {
+    queue: Arc<Mutex<ReserveQueue>>,
+    /// How long a connection may take to send its first request.
+    patience: Duration,
+}
 
 #[derive(Debug, Default)]
 struct ReserveQueue {
@@ -58,7 +63,18 @@ pub(crate) struct Spare {
     permit: OnceLock<SharedPermit>,
 }
 
+impl Default for Reserve {
+    fn default() -> Self {
+        Self::new(PATIENCE)
+    }
+}
+
 impl Reserve {
+    /// A reserve whose connections may take so long to send their first request.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { queue: Arc::default(), patience }
+    }
+
     /// Adds a connection. If its peer already has its share of the reserve, the peer's oldest connection gives way; if
     /// the reserve is full, the oldest of all does.
     pub(crate) fn take(&self, peer: Peer, permits: &ConnectionPermits) -> Arc<Spare> {
@@ -92,7 +108,7 @@ impl Reserve {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ReserveQueue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,7 +143,7 @@ impl Spare {
     pub(crate) async fn is_over(&self) {
         tokio::select! {
             () = self.give_way.cancelled() => {}
-            () = tokio::time::sleep(PATIENCE) => {}
+            () = tokio::time::sleep(self.reserve.patience) => {}
         }
         if self.is_asking.get().is_some() {
             // By then the request is refused; this leaves time to write the refusal.

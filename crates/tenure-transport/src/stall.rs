@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 /// A connection with a limit on how long a write may be stuck. The wrapped connection must not buffer writes.
 #[derive(Debug)]
-pub(crate) struct Stall<T> {
+pub struct Stall<T> {
     inner: T,
     limit: Duration,
     /// Runs while a write is stuck.
@@ -25,7 +25,7 @@ pub(crate) struct Stall<T> {
 
 impl<T> Stall<T> {
     /// Wraps a connection.
-    pub(crate) fn new(inner: T, limit: Duration) -> Self {
+    pub fn new(inner: T, limit: Duration) -> Self {
         Self { inner, limit, timer: None }
     }
 

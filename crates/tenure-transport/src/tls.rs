@@ -97,7 +97,7 @@ pub(crate) fn client_certificate<S>(stream: &TlsStream<S>) -> Option<Arc<ClientC
 ///
 /// The limit works below TLS, because TLS buffers up to 64 KiB of unread bytes: on a quiet stream these are hours of
 /// keep-alives.
-pub(crate) fn accept<S>(acceptor: &TlsAcceptor, stream: S, stall: Duration) -> Accept<Stall<S>>
+pub fn accept<S>(acceptor: &TlsAcceptor, stream: S, stall: Duration) -> Accept<Stall<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -25,9 +25,32 @@ pub(crate) fn public_name<'a>(method: Option<&Method>, name: &'a str) -> Cow<'a,
 pub(crate) fn marked(url: &str) -> String {
     let Some((scheme, user, host, rest)) = split(url) else { return url.to_owned() };
     let user = if user.is_some() { "…@" } else { "" };
-    match rest.split_once('?') {
-        Some((path, _)) => format!("{scheme}://{user}{host}{path}?…"),
+    match rest.find(['?', '#']) {
+        Some(end) => format!("{scheme}://{user}{host}{}…", &rest[..=end]),
         None => format!("{scheme}://{user}{host}{rest}"),
+    }
+}
+
+/// A value as TOML with such a mark in each of its texts that is a URL.
+pub(crate) fn marked_in(toml: &str) -> String {
+    fn mark(value: &mut toml::Value) {
+        match value {
+            toml::Value::String(text) => *text = marked(text),
+            toml::Value::Array(values) => values.iter_mut().for_each(mark),
+            toml::Value::Table(table) => table.iter_mut().for_each(|(_, value)| mark(value)),
+            _ => {}
+        }
+    }
+    if !toml.contains("://") {
+        return toml.to_owned();
+    }
+    let table = format!("value = {toml}").parse::<toml::Table>();
+    match table.ok().and_then(|mut table| table.remove("value")) {
+        Some(mut value) => {
+            mark(&mut value);
+            value.to_string()
+        }
+        None => "\"(hidden)\"".to_owned(),
     }
 }
 
@@ -62,6 +85,20 @@ mod tests {
         ] {
             assert_eq!((public_part(url).as_str(), marked(url).as_str()), (short, marked_url), "{url}");
         }
+        assert_eq!(marked("https://example.com/a#geheim"), "https://example.com/a#…");
         assert_eq!(host("https://a:b@example.com:8484?x"), "example.com:8484");
+    }
+
+    #[test]
+    fn each_url_in_a_value_is_marked() {
+        for (value, shown) in [
+            (r#""https://me:geheim@a/?k=geheim""#, r#""https://…@a/?…""#),
+            (r#"["a", "https://b/?k=x\"geheim", 'http://me:"@c']"#, r#"["a", "https://b/?…", "http://…@c"]"#),
+            (r#""plain \" text""#, r#""plain \" text""#),
+            ("true", "true"),
+            ("https://me:geheim@no-toml", r#""(hidden)""#),
+        ] {
+            assert_eq!(marked_in(value), shown);
+        }
     }
 }

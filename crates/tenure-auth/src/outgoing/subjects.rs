@@ -1,8 +1,8 @@
 //! Tokens of callers that were verified, lent for token exchange until they expire.
 //!
 //! In: the token of each verified request, if any server behind exchanges them. Out: the newest token of a caller. They are in
-//! the memory of this process and nowhere else. A request that runs again after a restart finds none until its caller's
-//! next request. A caller is a principal through a client, with the scopes of the request: a token of the same
+//! the memory of this process, and of the nodes of a cluster that serve a request of the caller, and nowhere else. A
+//! request that runs again after a restart finds none until its caller's next request. A caller is a principal through a client, with the scopes of the request: a token of the same
 //! principal that grants more is another caller's.
 
 use std::fmt;
@@ -61,23 +61,35 @@ impl Default for SubjectTokens {
     }
 }
 
-impl SubjectTokens {
-    /// Lends the token of a verified request. Static keys and certificates are nothing that could be exchanged.
-    pub(crate) fn lend(&self, identity: &Identity, token: &str) {
-        if identity.kind() != CredentialKind::Token {
-            return;
-        }
-        let name = CallerName {
+impl CallerName {
+    /// The caller of a request with this identity.
+    pub(crate) fn of(identity: &Identity) -> Self {
+        Self {
             principal: identity.principal_shared(),
             client: identity.client_shared(),
             scopes: Some(identity.scopes().clone()),
-        };
+        }
+    }
+}
+
+impl SubjectTokens {
+    /// Lends the token of a verified request. Static keys and certificates are nothing that could be exchanged.
+    pub(crate) fn lend(&self, identity: &Identity, token: &str) {
+        self.lend_until(identity, token, identity.expires());
+    }
+
+    /// The same for a token that expires at this time: it may be a newer one of the same caller.
+    pub(crate) fn lend_until(&self, identity: &Identity, token: &str, expires: UnixSeconds) {
+        if identity.kind() != CredentialKind::Token {
+            return;
+        }
+        let name = CallerName::of(identity);
         let newest = CallerName { scopes: None, ..name.clone() };
         for name in [name, newest] {
             // Nearly every request has the same token as the one before.
             if self.0.tokens.get(&name).is_none_or(|known| *known.token != *token) {
                 let (token, scopes) = (token.into(), identity.scopes().clone());
-                let subject = Subject { token, expires: identity.expires(), scopes };
+                let subject = Subject { token, expires, scopes };
                 self.0.tokens.insert(name, Arc::new(subject));
             }
         }

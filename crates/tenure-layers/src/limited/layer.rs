@@ -415,7 +415,7 @@ fn reserve(
 }
 
 fn refuse(settings: &CallLimitSettings, call: &Call, error: &Error) -> BoxFuture<Reply> {
-    let reply = refused(error, &call.request.method, settings.over_limit);
+    let reply = refused(error, call, settings.over_limit);
     Box::pin(std::future::ready(reply))
 }
 
@@ -443,7 +443,7 @@ fn when<S: Send + 'static>(
                 drop(slots);
                 reply
             }
-            Some(Err(error)) => refused(&error, &call.request.method, over_limit),
+            Some(Err(error)) => refused(&error, &call, over_limit),
             None => Err(RpcError::of(Reason::Cancelled, "The request was withdrawn")),
         }
     })

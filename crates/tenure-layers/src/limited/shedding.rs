@@ -215,7 +215,7 @@ impl Shedding {
             return None;
         }
         let error = self.refusal(&call.context.caller().principal)?;
-        Some(refused(&error, &call.request.method, self.0.over_limit))
+        Some(refused(&error, call, self.0.over_limit))
     }
 }
 

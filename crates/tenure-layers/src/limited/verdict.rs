@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_protocol::message::REFUSED;
 use tenure_protocol::{Error, Method, RawJson, Reply};
 use tenure_session::Principal;
+use tenure_session::backend::Call;
 use tenure_session::rate::{Rate, RateCell, Ticks, rate_limited};
 
 use super::OverLimit;
@@ -72,7 +73,9 @@ pub(super) async fn slot(
 }
 
 /// The reply for a request that is refused.
-pub(super) fn refused(error: &Error, method: &Method, over_limit: OverLimit) -> Reply {
+pub(super) fn refused(error: &Error, call: &Call, over_limit: OverLimit) -> Reply {
+    let method = &call.request.method;
+    call.context.caller().note_refusal();
     tracing::debug!(reason = error.reason().as_str(), %method, %error, "over a limit");
     match over_limit {
         OverLimit::ToolResult if *method == Method::ToolsCall => Ok(RawJson::of(&serde_json::json!({

@@ -2,7 +2,8 @@
 //!
 //! The first page has the first page of every server. The cursor names the servers that have more, with their own
 //! cursors. A server that is away or too slow is left out, and the result says so. One that a limit keeps the caller from is not away:
-//! the answer is the refusal then, since a client would take a shorter list for the whole one.
+//! the answer is the refusal then, since a client would take a shorter list for the whole one. A server that says so itself only loses
+//! its own part.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -87,6 +88,20 @@ impl MemberPage {
     }
 }
 
+/// Why a server has no page.
+enum PageFault {
+    /// A limit of ours keeps the caller from it.
+    Limited(RpcError),
+    /// It is away, or refuses.
+    Away(RpcError),
+}
+
+impl From<RpcError> for PageFault {
+    fn from(error: RpcError) -> Self {
+        Self::Away(error)
+    }
+}
+
 /// Each server's own cursor as JSON, by the server's name.
 type Cursors = BTreeMap<String, Box<RawValue>>;
 
@@ -119,8 +134,8 @@ impl Merged {
                     self.take_page(kind, part, page, &mut items, &mut next);
                 }
                 Ok(None) => answered = true,
-                Err(error) if error.is(Reason::RateLimited) => return Err(error),
-                Err(error) => {
+                Err(PageFault::Limited(error)) => return Err(error),
+                Err(PageFault::Away(error)) => {
                     tracing::debug!(backend = part.member.name, %error, "a server is missing from a list");
                     missing.push(&*part.member.name);
                     fault.get_or_insert_with(|| error.clone());
@@ -141,7 +156,9 @@ impl Merged {
         request: &Request,
         cursor: Option<&RawValue>,
         context: &CallContext,
-    ) -> Result<Option<MemberPage>, RpcError> {
+    ) -> Result<Option<MemberPage>, PageFault> {
+        let mut context = context.clone();
+        let refusal = context.marks_refusal();
         let ask = async {
             part.link().await?;
             if !part.has(kind.names().1) {
@@ -149,19 +166,23 @@ impl Merged {
             }
             let mut request = request.clone();
             request.params = with_cursor(request.params.as_ref(), cursor);
-            match part.call(request, context).await {
+            match part.call(request, &context).await {
                 Ok(page) => match MemberPage::read(kind, &page) {
                     Some(page) => Ok(Some(page)),
-                    None => Err(RpcError::of(Reason::BackendUnavailable, "The server's list cannot be read")),
+                    None => {
+                        Err(RpcError::of(Reason::BackendUnavailable, "The server's list cannot be read")
+                            .into())
+                    }
                 },
                 // For example a server that has resources but no templates.
                 Err(error) if error.code() == METHOD_NOT_FOUND => Ok(None),
                 // A caller sees what it may use, and is not told of the rest.
                 Err(error) if error.is(Reason::Forbidden) => Ok(None),
-                Err(error) => Err(error),
+                Err(error) if refusal.is_set() => Err(PageFault::Limited(error)),
+                Err(error) => Err(error.into()),
             }
         };
-        tokio::time::timeout(PATIENCE, ask).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(PATIENCE, ask).await.unwrap_or_else(|_| Err(late().into()))
     }
 
     /// Reads a server's whole list and remembers its items, unless that was done a short while ago.

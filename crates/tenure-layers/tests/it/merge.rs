@@ -102,6 +102,32 @@ async fn a_safe_call_outlives_a_server_that_is_lost_while_it_is_asked_for_its_to
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_says_it_is_at_a_limit_takes_only_its_own_part_of_a_list() {
+    let ((busy, mut script), (idle, mut other)) = (FakeBackend::new(), FakeBackend::new());
+    for backend in [&busy, &idle] {
+        backend.set_capabilities(json!({ "tools": {} }));
+    }
+    let member = |name: &str, backend: Arc<FakeBackend>| MergedMember {
+        name: name.to_owned(),
+        prefix: name.to_owned(),
+        backend,
+    };
+    let merged =
+        Arc::new(MergedBackend::new([member("busy", busy), member("idle", idle)], OPEN_TIMEOUT, 1 << 20));
+    let in_json = Limits { json_wait: Duration::from_secs(60), ..Limits::default() };
+    let sessions = runtime::start(Arc::new(Memory::new()), merged, in_json);
+    let session = runtime::session(&sessions, "2025-11-25").await;
+    let listing = runtime::send(&session, runtime::request(1, "tools/list", &json!({})));
+    let (list, _) = asked_of(&mut script, Method::ToolsList, None).await;
+    list.end(Err(RpcError::of(Reason::RateLimited, "come back later")));
+    let (list, _) = asked_of(&mut other, Method::ToolsList, None).await;
+    list.answer(&json!({ "tools": [{ "name": "t", "inputSchema": {} }] }));
+    let listed = runtime::json_of(listing.await.unwrap());
+    assert_eq!(listed["result"]["tools"][0]["name"], "idle__t", "{listed}");
+    assert_eq!(listed["result"]["_meta"]["dev.tenure/unavailable"], json!(["busy"]), "{listed}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_at_its_limit_is_not_left_out_of_a_list_as_if_it_were_away() {
     let limits = CallLimits::new(CallLimitSettings {
         servers_concurrent: vec![("busy".to_owned(), 1)],

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::budget::{Peer, Share, Taken};
 use crate::id::Principal;
@@ -28,6 +29,20 @@ pub struct Caller {
     pub collect: Collect,
     /// The memory of the message, counted until the message is no longer needed.
     pub held: Option<Arc<Taken>>,
+    /// Where a limit of ours notes that it has refused the request, if a layer in front wants to know.
+    pub refusal: Option<RefusalMark>,
+}
+
+/// Whether a limit of ours has refused a request. A server behind can write an answer that looks like such a refusal, and cannot
+/// set this.
+#[derive(Clone, Default, Debug)]
+pub struct RefusalMark(Arc<AtomicBool>);
+
+impl RefusalMark {
+    /// Whether a limit has refused it.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Scopes of credentials, sorted.
@@ -89,6 +104,14 @@ impl Caller {
             correlation: None,
             collect: Collect::default(),
             held: None,
+            refusal: None,
+        }
+    }
+
+    /// Notes that a limit of ours refuses the request.
+    pub fn note_refusal(&self) {
+        if let Some(RefusalMark(mark)) = &self.refusal {
+            mark.store(true, Ordering::Relaxed);
         }
     }
 

@@ -9,7 +9,7 @@ use tenure_protocol::revision::MODERN;
 use tenure_protocol::{Error, Method, RawJson, Reason, Request, RequestId, Revision, RpcError, params};
 use tokio_util::sync::CancellationToken;
 
-use super::{Became, CallSession, Caller, Client, Granted, Origin, Outlet, TaskWish};
+use super::{Became, CallSession, Caller, Client, Granted, Origin, Outlet, RefusalMark, TaskWish};
 use crate::id::Route;
 use crate::port::clock::Time;
 use crate::state::State;
@@ -69,6 +69,11 @@ impl CallContext {
     #[must_use]
     pub fn through(self, client: Arc<dyn Client>) -> Self {
         Self { client, number: 0, ..self }
+    }
+
+    /// Has limits of ours note whether they refuse the request.
+    pub fn marks_refusal(&mut self) -> RefusalMark {
+        self.caller.refusal.get_or_insert_default().clone()
     }
 
     /// Sets the state of the request.

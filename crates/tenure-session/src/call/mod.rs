@@ -13,7 +13,7 @@ mod task;
 mod tool;
 pub mod input_required;
 
-pub use caller::{Caller, Collect, Granted, Scopes};
+pub use caller::{Caller, Collect, Granted, RefusalMark, Scopes};
 pub use client::{Client, Origin};
 pub use context::CallContext;
 pub use news::{Fanout, News, NewsListener};

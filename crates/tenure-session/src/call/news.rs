@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 use tenure_protocol::Method;
 
-use crate::id::Route;
+use crate::id::{Route, SessionKey};
 use crate::port::observer::ObserverPlace;
 
 /// News for all clients of a server.
@@ -38,6 +38,8 @@ pub trait NewsListener: Send + Sync + 'static {
     fn resource_updated(&self, route: &Route, uri: &str);
     /// A list changed at an endpoint.
     fn list_changed(&self, route: &Route, news: News);
+    /// A task of an endpoint has ended. Those who watch it in this process know already, so only other nodes are told.
+    fn task_ended(&self, _route: &Route, _task: SessionKey) {}
 }
 
 /// All listeners of a process.

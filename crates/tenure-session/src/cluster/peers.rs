@@ -22,6 +22,9 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_secs(4);
 /// Own renewals that must be acknowledged while another node is silent.
 const OWN_RENEWALS: u64 = 3;
 
+/// Why nothing is sent to a node whose record cannot be read.
+const UNREADABLE: &str = "its record has a form that this version does not read";
+
 /// Most nodes that are known, and most that are known to be gone.
 const MOST_NODES: usize = 1024;
 
@@ -69,8 +72,14 @@ impl Peers {
                     // Its writer removes it at once; if that writer is lost, this node does, like any silent record.
                     self.see(member.node, member.renewal, NodeInfo::default(), None, now);
                 }
-                // Its node is alive all the same: without a seen renewal nothing holds it gone.
-                Err(error) => tracing::warn!(node = ?member.node, %error, "a node's record cannot be read"),
+                // It has a renewal all the same, which says whether its node lives.
+                Err(error) => {
+                    if !self.seen.contains_key(&member.node) {
+                        tracing::warn!(node = ?member.node, %error, "a node's record cannot be read");
+                    }
+                    let info = NodeInfo { unfit: Some(UNREADABLE.to_owned()), ..NodeInfo::default() };
+                    self.see(member.node, member.renewal, info, None, now);
+                }
             }
         }
         // A node that is not listed is not gone for that: the list may be late. It is forgotten, and asked for again
@@ -135,11 +144,14 @@ impl Peers {
         seen
     }
 
-    /// The nodes of the last list, as this one is judged among them. Without those that are silent: they act no more, and only
-    /// a node that may act removes their records.
+    /// The nodes of the last list, as this one is judged among them. Without those that cannot be read, since they say
+    /// nothing, and without those that are silent: they act no more, and only a node that may act removes their records.
     pub(super) fn others(&self, now: Instant) -> Vec<Other<'_>> {
-        let alive =
-            self.seen.iter().filter(|(node, peer)| !self.is_gone(**node) && !self.is_silent(peer, now));
+        let is_read = |peer: &Peer| peer.info.unfit.as_deref() != Some(UNREADABLE);
+        let alive = self
+            .seen
+            .iter()
+            .filter(|(node, peer)| !self.is_gone(**node) && !self.is_silent(peer, now) && is_read(peer));
         alive.map(|(node, peer)| Other { node: *node, info: &peer.info, clock_ms: peer.clock_ms }).collect()
     }
 

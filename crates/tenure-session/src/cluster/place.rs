@@ -1,10 +1,12 @@
 //! Where a session is served, and the memory of that.
+//!
+//! An entry also says whose session it is: to everybody else the session is nowhere.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::id::{NodeId, SessionKey};
+use crate::id::{NodeId, Principal, Route, SessionKey};
 
 /// Most sessions of other nodes whose place is remembered.
 const MOST_KNOWN: usize = 1 << 16;
@@ -18,23 +20,33 @@ pub enum Place {
     There(NodeId),
 }
 
-/// The owners of sessions that other nodes serve. An entry may be outdated: the node that it names then says so.
+/// The nodes of sessions that other nodes serve. An entry may be outdated: the node that it names then says so.
 #[derive(Default)]
-pub struct Places(Mutex<HashMap<SessionKey, NodeId, RandomState>>);
+pub struct Places(Mutex<HashMap<SessionKey, KnownPlace, RandomState>>);
+
+/// Where a session was.
+struct KnownPlace {
+    node: NodeId,
+    /// Whose it is, and at which endpoint.
+    of: (Principal, Route),
+}
 
 impl Places {
-    /// The owner as it was last known.
-    pub fn get(&self, key: &SessionKey) -> Option<NodeId> {
-        self.0.lock().get(key).copied()
+    /// The node that has a session of this principal at this endpoint, as it was last known.
+    pub fn get(&self, key: &SessionKey, principal: &Principal, route: &Route) -> Option<NodeId> {
+        let known = self.0.lock();
+        let place = known.get(key)?;
+        (place.of.0.is_same_client(principal) && place.of.1 == *route).then_some(place.node)
     }
 
-    /// Remembers an owner. When there are too many, all are forgotten: each is found again by one read of the store.
-    pub fn remember(&self, key: SessionKey, node: NodeId) {
+    /// Remembers where a session is. When there are too many, all are forgotten: each is found again by two reads of the
+    /// store.
+    pub fn remember(&self, key: SessionKey, node: NodeId, of: (Principal, Route)) {
         let mut known = self.0.lock();
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        known.insert(key, node);
+        known.insert(key, KnownPlace { node, of });
     }
 
     /// Forgets an owner.

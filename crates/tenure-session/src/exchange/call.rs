@@ -23,6 +23,7 @@ use crate::call::{Became, Caller, Fanout, TaskWish};
 use crate::exchange::exchanges::ListGuard;
 use crate::exchange::limits::ExchangeLimits;
 use crate::exchange::request_state::ParkedName;
+use crate::exchange::task_names::NamedTask;
 use crate::kept::CallNote;
 use crate::port::clock::Time;
 use crate::task::LiveTask;
@@ -99,6 +100,8 @@ pub(super) struct ActiveCallState {
     pub(super) kept: Option<Arc<CallNote<ActiveCall>>>,
     /// The ids of our tasks that a listen watches.
     pub(super) watched: Vec<String>,
+    /// The tasks that the server watches for a listen, if its caller has other names for them than the server.
+    pub(super) named_tasks: Option<Vec<NamedTask>>,
     /// Whether a listen has been acknowledged.
     pub(super) is_acknowledged: bool,
     /// The waker of the current attempt.
@@ -231,6 +234,7 @@ impl ActiveCall {
             listed: None,
             kept: None,
             watched: Vec::new(),
+            named_tasks: None,
             is_acknowledged: false,
             waker: None,
         };

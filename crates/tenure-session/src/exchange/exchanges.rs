@@ -253,7 +253,8 @@ impl Exchanges {
                         let params = request.params.as_ref();
                         request.params = params.map(|params| finish::with_state(params, &text));
                     }
-                    OpenedState::Foreign if inner.responder.keeps_request_states() => {}
+                    OpenedState::Foreign
+                        if inner.responder.keeps_request_states() && principal.name().is_none() => {}
                     OpenedState::Foreign | OpenedState::Spent => return Err(request_state::invalid()),
                 }
             }

@@ -17,6 +17,7 @@ use crate::exchange::exchanges::ExchangesInner;
 use crate::exchange::request_state::{self, Bound, Brought, SealedContent};
 use crate::exchange::task_requests;
 use crate::id::Route;
+use crate::port::clock::Time;
 
 impl ExchangesInner {
     /// Checks the reply with what is known of the call.
@@ -33,12 +34,13 @@ impl ExchangesInner {
         };
         match ResultType::of(&reply) {
             ResultType::InputRequired => self.wanted(work, request, &reply),
-            ResultType::Complete | ResultType::Task => {
+            ResultType::Complete => {
                 if request.method == Method::ToolsList {
                     self.catalog.learn(request, work.fanout.route(), &work.caller.principal, &reply);
                 }
                 Ok(reply)
             }
+            ResultType::Task => Ok(self.with_task_name(work, reply)),
             ResultType::Unknown => {
                 Err(RpcError::of(Reason::Internal, "The server answered with an unknown resultType"))
             }
@@ -54,13 +56,18 @@ impl ExchangesInner {
         }
         let wanted = questions::wanted(result)?;
         work.can_be_asked(&wanted.questions)?;
-        let Some(state) = wanted.state.filter(|_| !self.responder.keeps_request_states()) else {
+        // A server that seals its states itself mostly takes all callers for one: then its seal does not tell them apart.
+        let is_sealed = self.responder.keeps_request_states();
+        let is_for_all = is_sealed && work.caller.principal.name().is_none();
+        let Some(state) = wanted.state.filter(|_| !is_for_all) else {
             return Ok(result.clone());
         };
         let state: String =
             state.read().map_err(|_| RpcError::of(Reason::Internal, "The state is not a text"))?;
         let bound = Bound::new(request, work.fanout.route(), &work.caller.principal);
-        let expires = self.clock.now().after(self.limits.ask_timeout);
+        // How long its own state is good is up to such a server.
+        let expires =
+            if is_sealed { Time(u64::MAX) } else { self.clock.now().after(self.limits.ask_timeout) };
         let sealed =
             bound.seal(&*self.seal, &SealedContent::Text(state), expires).map_err(|error| error.to_rpc())?;
         Ok(set(result, "requestState", &object::quoted(&sealed)))

@@ -5,7 +5,8 @@
 //! [`Exchanges`] runs the requests. `attempt` polls one attempt and decides how it ends. `call` is the call, and
 //! `server_messages` its messages and questions to the client. `parked` keeps calls that wait for their clients.
 //! `request_state` seals the data that a client carries to its next attempt. `listen` serves listens. `become_task`
-//! turns a call into a task, and `task_requests` answers requests about tasks. `resume` serves clients that come back
+//! turns a call into a task, `task_requests` answers requests about tasks, and `task_names`
+//! seals the ids of those that a server behind keeps. `resume` serves clients that come back
 //! for a broken stream. `hand_over` leaves calls to the next process. `place` says which node of a cluster has a call. `operator` lists the running calls. Nothing here
 //! knows sessions.
 
@@ -24,6 +25,7 @@ pub mod request_state;
 mod listen;
 mod become_task;
 mod task_requests;
+mod task_names;
 mod header_schemas;
 mod operator;
 mod limits;

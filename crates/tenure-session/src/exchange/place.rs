@@ -29,6 +29,13 @@ impl Exchanges {
         self
     }
 
+    /// Reports to the listens of this process that a task has ended, as another node says.
+    pub fn task_ended_elsewhere(&self, task: &str) {
+        if let Some(tasks) = self.0.tasks() {
+            tasks.ended_elsewhere(task);
+        }
+    }
+
     /// Whether this process stops, so that new requests are better served by another node.
     pub fn is_leaving(&self) -> bool {
         self.0.stage.load(Ordering::SeqCst) != OPEN
@@ -38,6 +45,11 @@ impl Exchanges {
     pub fn has_parked(&self, request: &Request, principal: &Principal) -> bool {
         ActiveCall::may_ask(&request.method)
             && self.state_of(request, principal).is_some_and(|parked| parked.process == self.0.process)
+    }
+
+    /// Whether a request comes back to a call that is parked, here or elsewhere.
+    pub fn comes_back(&self, request: &Request, principal: &Principal) -> bool {
+        ActiveCall::may_ask(&request.method) && self.state_of(request, principal).is_some()
     }
 
     /// Where a request is served: at the node that has the parked call that it comes back to, or its task.

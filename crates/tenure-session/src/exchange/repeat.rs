@@ -6,16 +6,18 @@
 //! its client gets `interrupted`.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure_protocol::modern::meta;
+use tenure_protocol::modern::meta::{self, Meta};
+use tenure_protocol::modern::validate::StreamSupport;
 use tenure_protocol::params::{self, Repeat};
 use tenure_protocol::{Method, RawJson, Reason, Reply, Request, RpcError};
 
-use super::exchanges::ExchangesInner;
+use super::exchanges::{Exchanges, ExchangesInner};
 use crate::backend::{Call, repeatable_tools};
-use crate::call::{CallContext, Client, Outlet};
-use crate::exchange::call::ActiveCall;
+use crate::call::{CallContext, Caller, Client, Outlet};
+use crate::exchange::call::{ActiveCall, CallOrigin, ClientAttempt};
 use crate::port::BoxFuture;
 
 /// The pauses before each retry. The first retry comes at once, because most servers are back by then.
@@ -33,6 +35,23 @@ pub(super) fn is_lost(work: &ActiveCall, reply: &Reply) -> bool {
     // The client of a listen has to learn that it may have missed something. A call that the server turned into a task
     // is never sent again.
     is_lost && !work.is_listen() && work.task().is_none_or(|task| task.live.params().is_some())
+}
+
+impl Exchanges {
+    /// Whether a request may run twice that another node may have carried out. For a tool its server is asked.
+    ///
+    /// # Cancel safety
+    /// Nothing happens.
+    pub async fn is_repeatable(&self, request: &Request, caller: Caller) -> bool {
+        let Ok(meta) = Meta::read(request.params.as_ref()) else { return false };
+        let inner = &self.0;
+        let attempt = ClientAttempt { meta, streams: StreamSupport::No, responses: None, used: Vec::new() };
+        let number = inner.numbers.fetch_add(1, Ordering::Relaxed);
+        let world = (inner.fanout.on(self.1.clone()), Arc::clone(&inner.limits), inner.clock.now());
+        let call = (request.clone(), caller);
+        let work = ActiveCall::new(number, call, attempt, world, CallOrigin::default());
+        inner.is_repeatable(&work).await
+    }
 }
 
 impl ExchangesInner {

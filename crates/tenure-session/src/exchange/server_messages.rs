@@ -38,7 +38,14 @@ impl ActiveCall {
                 _ => None,
             }
             .or_else(|| params.cloned());
-            return is_news(method).then(|| message::write_notification(method, params.as_ref()));
+            if !is_news(method) {
+                return None;
+            }
+            let params = match params {
+                Some(params) => Some(self.with_task_names(method, params)?),
+                None => None,
+            };
+            return Some(message::write_notification(method, params.as_ref()));
         }
         match method {
             Method::Progress => {

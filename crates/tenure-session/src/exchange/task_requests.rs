@@ -18,20 +18,19 @@ impl ExchangesInner {
     /// here stays ours, even if the server keeps its own tasks by now. An unknown task may be the server's, if it keeps
     /// tasks.
     pub(super) fn respond(self: &Arc<Self>, work: &Arc<ActiveCall>, call: Call) -> BoxFuture<Reply> {
-        let Some(tasks) = self.tasks() else { return self.responder.respond(call) };
         match call.request.method {
             Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
                 let may_be_the_servers = self.responder.keeps_tasks(work.fanout.route());
-                if may_be_the_servers && !looks_like_ours(&call.request) {
-                    return self.responder.respond(call);
-                }
+                let tasks = self.tasks().filter(|_| !may_be_the_servers || looks_like_ours(&call.request));
+                let Some(tasks) = tasks else { return self.respond_about_task(work, call) };
                 let (inner, tasks, whose) = (Arc::clone(self), tasks.clone(), work.whose());
+                let work = Arc::clone(work);
                 Box::pin(async move {
                     match answer(&tasks, &whose, &call.request).await {
                         Err(error) if may_be_the_servers && error.reason() == Reason::TaskNotFound => {
                             // A server without tasks answers "method not found". The client supports tasks, so it
                             // gets our error instead.
-                            match inner.responder.respond(call).await {
+                            match inner.respond_about_task(&work, call).await {
                                 Err(said) if is_unknown_method(&said) => Err(error.to_rpc()),
                                 reply => reply,
                             }
@@ -40,11 +39,12 @@ impl ExchangesInner {
                     }
                 })
             }
-            Method::Listen => match Filter::read(call.request.params.as_ref()) {
-                Ok(filter) if !filter.tasks.is_empty() => {
+            Method::Listen => match (Filter::read(call.request.params.as_ref()), self.tasks()) {
+                (Ok(filter), Some(tasks)) if !filter.tasks.is_empty() => {
                     let (inner, work, tasks) = (Arc::clone(self), Arc::clone(work), tasks.clone());
                     Box::pin(async move { inner.listen(&work, &tasks, &filter.tasks, call).await })
                 }
+                (Ok(filter), None) if !filter.tasks.is_empty() => self.listen_to_tasks(work, call),
                 _ => self.responder.respond(call),
             },
             _ => self.responder.respond(call),
@@ -55,7 +55,7 @@ impl ExchangesInner {
     async fn listen(&self, work: &ActiveCall, tasks: &Tasks, ids: &[String], mut call: Call) -> Reply {
         let watch = tasks.watch(work.whose(), ids).await.map_err(|error| error.to_rpc())?;
         if watch.ids().is_empty() && self.responder.keeps_tasks(work.fanout.route()) {
-            return self.responder.respond(call).await;
+            return self.listen_to_tasks(work, call).await;
         }
         work.state.lock().watched = watch.ids();
         call.request.params = call.request.params.as_ref().map(without_tasks);

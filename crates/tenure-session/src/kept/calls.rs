@@ -267,6 +267,10 @@ impl<T: Send + Sync + 'static> KeptCalls<T> {
                 })))
             }
             Ok(_) => Ok(FoundCall::Nothing),
+            Err(error) if error.is_newer() => {
+                let what = "The call was noted by a newer version of the server, which this node cannot read";
+                Err(Error::new(Reason::StoreUnavailable, what).caused_by(error))
+            }
             Err(error) => {
                 tracing::error!(call = %record_key(key).label(), ?error, "the note of a call cannot be read");
                 Ok(FoundCall::Nothing)
@@ -444,6 +448,11 @@ impl<T: Send + Sync + 'static> Swept for KeptCalls<T> {
     }
 
     async fn handle(self: &Arc<Self>, key: RecordKey, version: Version) -> Result<bool, StoreError> {
+        let kept = self.store.get(key).await?;
+        // A node that can read it knows what has to be done.
+        if kept.is_some_and(|kept| CallRecord::decode(&kept.value).is_err_and(|error| error.is_newer())) {
+            return Ok(false);
+        }
         // A conflict means that its end was noted just now, with a later deadline.
         match remove(self.store.as_ref(), key, version).await {
             // Another node was faster.

@@ -10,9 +10,10 @@ use crate::id::SessionKey;
 use crate::limits::Limits;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, Store, StoreError};
-use crate::record::StoredSession;
+use crate::record::{StoredSession, UnreadableRecord};
 use crate::session::sessions::{Sessions, store_failed};
 use crate::session::settings::check_size;
+use crate::session::wake::unreadable;
 use crate::settings::{self, IdleTtl, Metadata, Settings};
 
 /// An operator's changes to the settings of a session.
@@ -78,8 +79,10 @@ pub async fn annotate(
     let key = RecordKey::session(key);
     loop {
         let Some(record) = store.get(key).await.map_err(store_failed)? else { return Ok(None) };
-        let Ok(StoredSession::Session(mut session)) = StoredSession::decode(&record.value) else {
-            return Ok(None);
+        let mut session = match StoredSession::decode(&record.value) {
+            Ok(StoredSession::Session(session)) => session,
+            Err(error @ UnreadableRecord::Newer(_)) => return Err(unreadable(key.key, error)),
+            Ok(StoredSession::Tombstone(_)) | Err(UnreadableRecord::Broken(_)) => return Ok(None),
         };
         // A session that is past its deadline has ended, even if the sweep has not removed it yet.
         if settings::due(&session, record.deadline, limits).is_some_and(|due| due <= now) {

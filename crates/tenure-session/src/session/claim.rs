@@ -179,13 +179,20 @@ impl SessionRuntime {
         match self.store.claim(key, by.node, last).await {
             Ok(epoch) => Ok(Claimed { by, epoch, from }),
             Err(error @ (StoreError::Fenced | StoreError::Unknown)) => {
-                if error == StoreError::Unknown && self.roster.is_some() {
-                    // It may still happen, and nothing here would be left of the session then.
-                    self.unreleased.add(key);
+                if error == StoreError::Unknown {
+                    // The claim may still happen, and then this node would own a session that it does not have.
+                    self.give_back_later(key);
                 }
                 Err(NotClaimed::Again(error))
             }
             Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// In a cluster: gives back later what this node may own without having it.
+    pub(super) fn give_back_later(&self, key: SessionKey) {
+        if self.roster.is_some() {
+            self.unreleased.add(key);
         }
     }
 
@@ -217,6 +224,16 @@ impl Session {
         match &self.inner.roster {
             None => true,
             Some(roster) => roster.is_confirmed_in(self.by.term),
+        }
+    }
+
+    /// Gives the session back, which is no longer in memory here.
+    pub(super) async fn release(&self) {
+        if self.claim_in_doubt.load(Ordering::Acquire) {
+            // It may have a later epoch than the one that is known.
+            self.inner.give_back_later(self.key);
+        } else {
+            self.inner.release(self.key, self.fence()).await;
         }
     }
 

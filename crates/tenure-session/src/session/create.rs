@@ -37,7 +37,16 @@ impl CreateGuard {
         key: SessionKey,
     ) -> Result<(Self, Claimed), StoreError> {
         let by = inner.claimant();
-        let epoch = inner.store.claim(key, by.node, None).await?;
+        let epoch = match inner.store.claim(key, by.node, None).await {
+            Ok(epoch) => epoch,
+            Err(error) => {
+                if error == StoreError::Unknown {
+                    // It may still happen, and nothing would be left of the session then.
+                    inner.give_back_later(key);
+                }
+                return Err(error);
+            }
+        };
         let claimed = Claimed { by, epoch, from: None };
         Ok((Self { inner, key, is_claimed: true, session: None, record: None }, claimed))
     }
@@ -66,7 +75,10 @@ impl CreateGuard {
                 match error {
                     StoreError::Unknown => self.record = Some(WriteOutcome::Perhaps(value)),
                     // Another session has this key, and owns the events.
-                    StoreError::Conflict { .. } => self.is_claimed = false,
+                    StoreError::Conflict { .. } => {
+                        self.is_claimed = false;
+                        self.inner.give_back_later(self.key);
+                    }
                     _ => {}
                 }
                 Err(error)
@@ -108,11 +120,13 @@ impl Drop for CreateGuard {
             if let Some((written, count_guard)) = written {
                 let record = RecordKey::session(key);
                 if !take_back(inner.store.as_ref(), record, written, count_guard, &inner.stop).await {
+                    inner.give_back_later(key);
                     return;
                 }
             }
             if let Err(error) = inner.store.drop_session(key).await {
                 tracing::debug!(session = %key.label(), %error, "could not release a claim");
+                inner.give_back_later(key);
             }
         });
     }

@@ -15,7 +15,7 @@ use crate::id::{Principal, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::Happened;
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{EndCause, StoredSession, Tombstone};
+use crate::record::{EndCause, StoredSession, Tombstone, UnreadableRecord};
 use crate::session::claim::{ClaimGuard, NotClaimed, TRIES, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::live_session::{Session, SessionState, Settled, ended_error};
@@ -148,7 +148,7 @@ impl SessionRuntime {
                 Ok(())
             }
             Ok(false) => {
-                self.forget(&session);
+                self.forget_lost(&session);
                 // It has not expired; but a client that wants it ended has to ask its owner.
                 if end == EndCause::Expired { Ok(()) } else { Err(StoreError::Fenced) }
             }
@@ -162,7 +162,7 @@ impl SessionRuntime {
                             tokio::time::sleep(backoff.next()).await;
                             match inner.write_end(&session, end, until, &mut version).await {
                                 Ok(true) => break inner.end_written(&session, until).await,
-                                Ok(false) => break inner.forget(&session),
+                                Ok(false) => break inner.forget_lost(&session),
                                 Err(_) => {}
                             }
                         }
@@ -208,13 +208,14 @@ impl SessionRuntime {
 
     /// Whether the record is that of a later owner.
     async fn has_later_owner(&self, session: &Session) -> Result<bool, StoreError> {
-        if self.roster.is_none() {
-            return Ok(false);
-        }
         let record = self.store.get(RecordKey::session(session.key)).await?;
         let kept = record.map(|record| StoredSession::decode(&record.value));
         Ok(match kept {
-            Some(Ok(StoredSession::Session(record))) => record.epoch.is_some_and(|at| at > session.fence().0),
+            Some(Ok(StoredSession::Session(record))) => {
+                self.roster.is_some() && record.epoch.is_some_and(|at| at > session.fence().0)
+            }
+            // Its writer is of a newer version, and so not this process.
+            Some(Err(UnreadableRecord::Newer(_))) => true,
             _ => false,
         })
     }
@@ -238,6 +239,15 @@ impl SessionRuntime {
         self.live.remove_if(&session.id, |live| Arc::ptr_eq(live, session));
     }
 
+    /// The same if it goes on at another node.
+    fn forget_lost(&self, session: &Arc<Session>) {
+        self.forget(session);
+        if self.claimant() == session.by {
+            // This node may be its owner all the same.
+            self.give_back_later(session.key);
+        }
+    }
+
     async fn end_written(&self, session: &Arc<Session>, until: Time) {
         self.forget(session);
         self.remember_end(session.key, until).await;
@@ -253,9 +263,7 @@ impl SessionRuntime {
     async fn drop_log(&self, key: SessionKey) {
         if let Err(error) = self.store.drop_session(key).await {
             tracing::warn!(session = %key.label(), %error, "could not drop the events of an ended session");
-            if self.roster.is_some() {
-                self.unreleased.add(key);
-            }
+            self.give_back_later(key);
         }
     }
 

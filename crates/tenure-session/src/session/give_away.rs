@@ -119,7 +119,7 @@ impl Session {
         self.inner.live.remove_if(self.id(), |session| Arc::ptr_eq(session, &self));
         self.let_go();
         // Last: a node that wakes it then finds the record as it is now.
-        self.inner.release(self.key, self.fence()).await;
+        self.release().await;
         tracing::debug!(session = %self.label(), "session given to the other nodes");
     }
 }

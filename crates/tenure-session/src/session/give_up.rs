@@ -86,7 +86,7 @@ impl Session {
         self.tell_observer(Happened::GivenUp);
         if self.inner.claimant() == self.by {
             // This node may be the owner all the same, and must not keep others from taking it.
-            self.inner.unreleased.add(self.key);
+            self.inner.give_back_later(self.key);
         }
         if let Some(link) = link {
             self.inner.closing.spawn(async move { link.close().await });

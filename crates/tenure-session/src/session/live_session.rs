@@ -21,7 +21,7 @@ use crate::backend::Link;
 use crate::call::{Collect, Granted};
 use crate::counts::CountGuard;
 use crate::figures::SessionFigures;
-use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
+use crate::id::{NodeId, Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::Happened;
 use crate::port::store::{Epoch, Keep, KeptEvents, Version};
@@ -153,6 +153,8 @@ pub(super) struct SessionState {
     pub(super) trim_again: Option<Instant>,
     pub(super) log_level: Option<LogLevel>,
     pub(super) subscriptions: BTreeSet<Box<str>>,
+    /// The node of a cluster at which its client heard of all changes so far.
+    pub(super) heard_at: Option<NodeId>,
     pub(super) settings: Settings,
     pub(super) version: Version,
     /// A task is about to write the record.
@@ -359,6 +361,14 @@ impl Session {
     pub fn is_over(&self) -> bool {
         let state = self.state.lock();
         state.end.is_some() || state.is_given_up
+    }
+
+    /// Checks that it is still this node's.
+    ///
+    /// # Errors
+    /// When it was given up: another node has it, or may have it.
+    pub fn check_is_here(&self) -> Result<(), Error> {
+        if self.state.lock().is_given_up { Err(elsewhere()) } else { Ok(()) }
     }
 
     /// The negotiated revision.
@@ -702,6 +712,7 @@ impl SessionState {
             trim_again: None,
             log_level: None,
             subscriptions: BTreeSet::new(),
+            heard_at: None,
             settings: Settings::default(),
             version: Version(0),
             saving: false,

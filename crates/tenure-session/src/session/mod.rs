@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`Sessions`] (create, find, list), `create` (undoes an unfinished create), [`Session`] (state of one
 //! session), `registry` (sessions in memory), `phase` and `rules` (what is allowed when), `share` (whose budget pays),
-//! `link` (to the server), `request` (from the client), `ask` (to the client), `server_side` and `news` (messages from
+//! `link` (to the server), `request` (from the client), `on_success` (what it changes), `ask` (to the client), `server_side` and `news` (messages from
 //! servers), `stream`, `event_id` and `reader` (events to the client), `settle_append` and `backlog` (events that the log did not
 //! take),
 //! `save` (the record), `figures` (counters), `settings` and `change_settings` (metadata and idle time), `sleep`, `wake`, `place`, `claim`, `give_up`, `unreleased`, `other_server` and
@@ -23,6 +23,7 @@ mod rules;
 mod share;
 mod link;
 mod request;
+mod on_success;
 mod ask;
 mod server_side;
 mod news;

@@ -1,16 +1,18 @@
 //! Notifications from servers to all sessions: a list changed, a resource was updated.
 //!
-//! Remembers which session watches which resource, and when each list last changed, for sessions that were dormant.
+//! Remembers which session watches which resource, and when each list last changed, for sessions that were dormant. A
+//! session that slept at another node of a cluster may have missed more than this node knows.
 
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tenure_protocol::{Method, RawJson, message};
 
 use crate::call::{News, NewsListener, Origin};
-use crate::id::{Route, SessionId};
+use crate::id::{NodeId, Route, SessionId};
 use crate::port::clock::Time;
 use crate::session::live_session::Session;
 use crate::session::phase::Phase;
@@ -30,6 +32,40 @@ impl LastNews {
         let last = self.0.lock().get(route).copied().unwrap_or_default();
         let changed = move |news: &News| last[*news as usize] > time;
         News::ALL.into_iter().filter(changed).map(News::method)
+    }
+}
+
+/// The lists that may change without another handshake, as the server says.
+pub(super) fn changing_lists(initialize_result: &RawJson) -> Vec<Method> {
+    #[derive(Deserialize, Default)]
+    struct Promised {
+        #[serde(default, rename = "listChanged")]
+        list_changed: bool,
+    }
+    #[derive(Deserialize, Default)]
+    struct Lists {
+        #[serde(default)]
+        tools: Promised,
+        #[serde(default)]
+        prompts: Promised,
+        #[serde(default)]
+        resources: Promised,
+    }
+    #[derive(Deserialize, Default)]
+    struct Initialized {
+        #[serde(default)]
+        capabilities: Lists,
+    }
+    let Lists { tools, prompts, resources } =
+        initialize_result.read::<Initialized>().unwrap_or_default().capabilities;
+    let lists = [(News::Tools, tools), (News::Prompts, prompts), (News::Resources, resources)];
+    lists.into_iter().filter(|(_, promised)| promised.list_changed).map(|(news, _)| news.method()).collect()
+}
+
+impl Session {
+    /// Where its client hears of changes while the session is in memory here.
+    pub(super) fn hears_at(&self) -> Option<NodeId> {
+        self.inner.roster.as_ref().map(|_| self.by.node)
     }
 }
 

@@ -7,31 +7,46 @@ use std::sync::Arc;
 use tenure_protocol::Error;
 
 use crate::cluster::Place;
-use crate::id::{NodeId, SessionId, SessionKey};
-use crate::port::store::StoreError;
+use crate::id::{NodeId, Principal, Route, SessionId, SessionKey};
+use crate::port::store::{Record, RecordKey, StoreError};
+use crate::record::{StoredSession, UnreadableRecord};
 use crate::session::drain::DrainStage;
 use crate::session::sessions::{SessionRuntime, Sessions, store_failed};
 
 impl Sessions {
-    /// Where a request for this session is served. In a cluster it waits until this node may act, so that its answer is
-    /// true, also the answer that no such session exists.
+    /// Where a request for a session of this principal is served. In a cluster it waits until this node may act, so that its
+    /// answer is true, also the answer that no such session exists.
+    ///
+    /// A session of somebody else is here, like one that never was: nothing is said about its node, and nothing is waited
+    /// for.
     ///
     /// # Errors
     /// When this node has no contact with the cluster, or the store does not answer.
     ///
     /// # Cancel safety
     /// Nothing happens.
-    pub async fn place(&self, id: &SessionId) -> Result<Place, Error> {
+    pub async fn place(&self, id: &SessionId, principal: &Principal) -> Result<Place, Error> {
         let Some(roster) = &self.0.roster else { return Ok(Place::Here) };
         // First: a node that comes back under another name has lost its sessions.
         roster.confirmed().await?;
-        if self.0.awake(id).is_some() {
+        if self.live(id, principal).is_some() {
             return Ok(Place::Here);
         }
-        self.0.place(id.key()).await
+        let key = id.key();
+        if let Some(node) = self.0.places.get(&key, principal, &self.1)
+            && roster.is_listed(node)
+        {
+            return Ok(Place::There(node));
+        }
+        // Whatever else is known of it, a session that is not theirs costs as many reads as one that never was.
+        let record = self.0.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
+        if record.is_none_or(|record| !may_be_of(&record, principal, &self.1)) {
+            return Ok(Place::Here);
+        }
+        self.0.place(key, Some((principal, &self.1))).await
     }
 
-    /// As [`Sessions::place`], by the hashed id.
+    /// Where a session is served, whoever owns it, by its hashed id: for operators.
     ///
     /// # Errors
     /// As for `place`.
@@ -44,7 +59,7 @@ impl Sessions {
         if self.0.awake_by_key(key).is_some() {
             return Ok(Place::Here);
         }
-        self.0.place(*key).await
+        self.0.place(*key, None).await
     }
 
     /// Forgets where a session was: the node that was asked does not serve it.
@@ -76,13 +91,13 @@ impl SessionRuntime {
         others.get(usize::from(key.as_bytes()[15]) % others.len().max(1)).copied()
     }
 
-    async fn place(self: &Arc<Self>, key: SessionKey) -> Result<Place, Error> {
+    /// Where a session is, which is remembered if it is known whose it is.
+    async fn place(
+        self: &Arc<Self>,
+        key: SessionKey,
+        of: Option<(&Principal, &Route)>,
+    ) -> Result<Place, Error> {
         let Some(roster) = &self.roster else { return Ok(Place::Here) };
-        if let Some(node) = self.places.get(&key)
-            && roster.is_listed(node)
-        {
-            return Ok(Place::There(node));
-        }
         if self.waking.contains(&key) {
             return Ok(Place::Here);
         }
@@ -93,7 +108,9 @@ impl SessionRuntime {
             _ => None,
         };
         if let Some(node) = elsewhere {
-            self.places.remember(key, node);
+            if let Some((principal, route)) = of {
+                self.places.remember(key, node, (principal.clone(), route.clone()));
+            }
             return Ok(Place::There(node));
         }
         self.places.forget(&key);
@@ -106,5 +123,19 @@ impl SessionRuntime {
             return Ok(Place::Here);
         }
         Ok(Place::There(deputy))
+    }
+}
+
+/// Whether a record is a session of this principal at this endpoint. What cannot be read may be: a node that can read it
+/// knows.
+fn may_be_of(record: &Record, principal: &Principal, route: &Route) -> bool {
+    match StoredSession::decode(&record.value) {
+        Ok(StoredSession::Session(session)) => {
+            session.owner().is_same_client(principal) && session.route.as_deref() == route.name()
+        }
+        // How it ended is in the record.
+        Ok(StoredSession::Tombstone(_)) => false,
+        Err(UnreadableRecord::Newer(newer)) => newer.may_be_of(principal, route),
+        Err(UnreadableRecord::Broken(_)) => true,
     }
 }

@@ -11,10 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_protocol::params::{self, LogLevel};
-use tenure_protocol::{
-    Error, Message, Method, RawJson, Reason, Reply, Request, RequestId, RpcError, message,
-};
+use tenure_protocol::params;
+use tenure_protocol::{Error, Message, RawJson, Reason, Reply, Request, RequestId, RpcError, message};
 use tokio::time::{Instant, Sleep};
 
 use crate::backend::{Call, Link};
@@ -28,6 +26,7 @@ use crate::session::backlog::{self, NotedRequest};
 use crate::session::claim::elsewhere;
 use crate::session::drain::{self, Creating, draining};
 use crate::session::live_session::{InFlight, Session, SessionState};
+use crate::session::on_success::{OnSuccess, on_success};
 use crate::session::phase::Phase;
 use crate::session::reader::{Reader, too_many_streams};
 use crate::session::relink::{self, Placed};
@@ -55,19 +54,12 @@ pub enum Answer {
     Withdrawn,
 }
 
-/// The change to the session's state when a request succeeds.
-enum OnSuccess {
-    Nothing,
-    Subscribe(Box<str>),
-    Unsubscribe(Box<str>),
-    SetLevel(LogLevel),
-}
-
 impl Session {
     /// Answers a request of the client.
     ///
     /// # Errors
-    /// When the request is not admitted: the session has ended, a limit is reached, or the id is in use.
+    /// When the request is not admitted: the session has ended, a limit is reached, or the id is in use. Also when its
+    /// session went to another node before any server has seen it.
     ///
     /// # Cancel safety
     /// An admitted request goes on when this future is dropped.
@@ -78,7 +70,7 @@ impl Session {
         self.touch();
         let id = request.id.clone();
         let answer = match self.admit(request, caller, None)? {
-            Admitted::Runs(run) => PendingAnswer { run: Some(run), soon: None }.await,
+            Admitted::Runs(run) => PendingAnswer { run: Some(run), soon: None }.await?,
             Admitted::Done => Answer::Json(message::write_result(&id, &RawJson::EMPTY_OBJECT)),
             Admitted::Held(reader) => {
                 self.flush();
@@ -426,60 +418,6 @@ impl Session {
         }
         self.push(state, id, body, place);
     }
-
-    /// Applies the change that a request makes, after the server has accepted it.
-    fn apply_on_success(self: &Arc<Self>, id: &RequestId, on_success: &OnSuccess) -> Result<(), RpcError> {
-        let mut state = self.state.lock();
-        if !state.can_apply(on_success, id) {
-            return Err(RpcError::of(Reason::NotSubscribed, "The session does not watch this resource"));
-        }
-        self.remember(&mut state, on_success);
-        Ok(())
-    }
-
-    fn remember(self: &Arc<Self>, state: &mut SessionState, on_success: &OnSuccess) {
-        if state.end.is_some() || state.is_given_up {
-            return;
-        }
-        match on_success {
-            OnSuccess::Nothing => return,
-            OnSuccess::SetLevel(level) => state.log_level = Some(*level),
-            OnSuccess::Subscribe(uri) => {
-                self.inner.watchers.add(uri, self.id);
-                state.subscriptions.insert(uri.clone());
-            }
-            OnSuccess::Unsubscribe(uri) => {
-                self.inner.watchers.remove(uri, &self.id);
-                state.subscriptions.remove(uri);
-            }
-        }
-        self.save(state);
-    }
-}
-
-impl SessionState {
-    /// False for an unsubscribe from a resource that has no subscription. A request that runs a second time may have
-    /// removed the subscription in its first run. The server is asked first in any case, because it may not support
-    /// subscriptions at all.
-    fn can_apply(&self, on_success: &OnSuccess, id: &RequestId) -> bool {
-        match on_success {
-            OnSuccess::Unsubscribe(uri) => {
-                self.subscriptions.contains(uri) || self.calls.get(id).is_some_and(|call| call.is_again)
-            }
-            OnSuccess::Nothing | OnSuccess::SetLevel(_) | OnSuccess::Subscribe(_) => true,
-        }
-    }
-}
-
-fn on_success(request: &Request) -> OnSuccess {
-    let uri = || params::subscription_uri(request.params.as_ref()).map(String::into_boxed_str);
-    let found = match request.method {
-        Method::ResourcesSubscribe => uri().map(OnSuccess::Subscribe),
-        Method::ResourcesUnsubscribe => uri().map(OnSuccess::Unsubscribe),
-        Method::LoggingSetLevel => params::log_level(request.params.as_ref()).map(OnSuccess::SetLevel),
-        _ => None,
-    };
-    found.unwrap_or(OnSuccess::Nothing)
 }
 
 /// An admitted request.
@@ -505,6 +443,8 @@ struct Run {
     number: u64,
     stage: RunStage,
     timer: Option<Timer>,
+    /// A server may have seen it.
+    is_sent: bool,
     /// The number of the link it was sent on.
     link: u64,
     /// How many links were lost under it.
@@ -534,7 +474,17 @@ impl Run {
         if began.is_some() {
             session.tell_observer(Happened::CallBegun);
         }
-        Self { session, id, number, stage: RunStage::Failed, timer: None, link: 0, lost: 0, began }
+        Self {
+            session,
+            id,
+            number,
+            stage: RunStage::Failed,
+            timer: None,
+            is_sent: false,
+            link: 0,
+            lost: 0,
+            began,
+        }
     }
 
     fn start(&mut self, link: &dyn Link, link_number: u64, call: Call) {
@@ -542,7 +492,7 @@ impl Run {
             self.stage = RunStage::Waits(self.session.place_once_confirmed(call, self.number));
             return;
         }
-        self.link = link_number;
+        (self.link, self.is_sent) = (link_number, true);
         let on_success = on_success(&call.request);
         let started = std::panic::catch_unwind(AssertUnwindSafe(|| link.call(call)));
         self.stage = match (started, on_success) {
@@ -682,13 +632,17 @@ struct PendingAnswer {
 }
 
 impl Future for PendingAnswer {
-    type Output = Answer;
+    /// An error if no server has seen the request, and another node may answer it.
+    type Output = Result<Answer, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        let Some(mut run) = self.run.take() else { return Poll::Ready(Answer::Withdrawn) };
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Answer, Error>> {
+        let Some(mut run) = self.run.take() else { return Poll::Ready(Ok(Answer::Withdrawn)) };
         let session = Arc::clone(&run.session);
         if let Poll::Ready(reply) = run.poll_reply(cx) {
-            return Poll::Ready(match session.answered(&run, &reply) {
+            if session.leaves_to_next(&run) {
+                return Poll::Ready(Err(elsewhere()));
+            }
+            return Poll::Ready(Ok(match session.answered(&run, &reply) {
                 AnswerDelivery::Json(body) => match reply.as_ref().err().and_then(RpcError::retry_after) {
                     Some(retry_after) => Answer::TryLater { body, retry_after },
                     None => Answer::Json(body),
@@ -696,7 +650,7 @@ impl Future for PendingAnswer {
                 // The answer came in the same poll as the first event: the stream is already complete.
                 AnswerDelivery::OnStream(stream) => Answer::Stream(session.reader_of(stream)),
                 AnswerDelivery::Dropped => session.lost_answer(&run),
-            });
+            }));
         }
         let wait = session.inner.limits.json_wait;
         let mut late = false;
@@ -704,6 +658,8 @@ impl Future for PendingAnswer {
             let soon = self.soon.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
             late = soon.as_mut().poll(cx).is_ready();
         }
+        // While this node may not act, what no server has seen may go to the next owner, and a stream could not.
+        late &= run.is_sent || session.may_act();
         match session.poll_stream(&run, cx, late) {
             AnswerPoll::Wait => {
                 self.run = Some(run);
@@ -711,12 +667,13 @@ impl Future for PendingAnswer {
             }
             AnswerPoll::Stream(reader) => {
                 session.inner.tasks.spawn(run.run_alone());
-                Poll::Ready(Answer::Stream(reader))
+                Poll::Ready(Ok(Answer::Stream(reader)))
             }
+            AnswerPoll::Gone if session.leaves_to_next(&run) => Poll::Ready(Err(elsewhere())),
             AnswerPoll::Gone => {
                 let answer = session.lost_answer(&run);
                 session.inner.tasks.spawn(run.run_alone());
-                Poll::Ready(answer)
+                Poll::Ready(Ok(answer))
             }
         }
     }
@@ -759,6 +716,24 @@ impl Session {
         drop(state);
         self.flush();
         AnswerPoll::Stream(reader)
+    }
+
+    /// Whether a request is left to the next owner of its session, as one that was not begun: no server has seen it, its
+    /// client has seen nothing of it, and this node may not act for the session any more.
+    fn leaves_to_next(&self, run: &Run) -> bool {
+        if run.is_sent || self.inner.roster.is_none() {
+            return false;
+        }
+        let state = self.state.lock();
+        match state.calls.get(&run.id).filter(|call| call.number == run.number) {
+            Some(call) => call.stream.is_none() && !self.may_act(),
+            // A stop may have made a stream of it, whose note the next owner finds.
+            None => {
+                let settled = state.settled.as_ref();
+                let is_given_up = state.is_given_up && self.inner.stage() < drain::DrainStage::Holding;
+                is_given_up && settled.is_some_and(|settled| settled.calls.contains(&run.number))
+            }
+        }
     }
 
     /// The answer for a request that is no longer in flight: its client or an operator cancelled it, or the session has ended.

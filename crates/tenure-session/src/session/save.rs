@@ -13,7 +13,7 @@ use bytes::Bytes;
 use crate::backoff::Backoff;
 use crate::port::clock::Time;
 use crate::port::store::{Expected, RecordKey, StoreError};
-use crate::record::{EndCause, SessionRecord, StoredSession};
+use crate::record::{EndCause, SessionRecord, StoredSession, UnreadableRecord};
 use crate::session::handshake_ttl;
 use crate::session::live_session::{Session, SessionState};
 use crate::settings::Settings;
@@ -49,6 +49,7 @@ impl Session {
             event_secret: self.names.secret().map(|secret| secret.hex()),
             // Of no use to a single process, whose records stay as they were.
             epoch: self.inner.roster.as_ref().map(|_| self.fence().0),
+            heard_at: state.heard_at.map(|node| node.hex()),
             figures: self.figures.lock().clone(),
         };
         // A crash may lose the last use, because it is not saved at once. It came within one idle time after the saved
@@ -138,7 +139,7 @@ impl Session {
     }
 
     /// Reads the record after a conflict: either an own write that seemed to fail has worked, or the session was ended
-    /// in the store. Never overwrites a tombstone.
+    /// in the store. Never overwrites a tombstone, nor what a newer version wrote.
     pub(super) async fn reconcile(self: &Arc<Self>) -> Result<(), StoreError> {
         let record = self.inner.store.get(RecordKey::session(self.key)).await?;
         let kept = record.as_ref().map(|record| (record.version, StoredSession::decode(&record.value)));
@@ -155,7 +156,12 @@ impl Session {
                 return Ok(());
             }
             Some((_, Ok(StoredSession::Tombstone(tombstone)))) => tombstone.end,
-            Some((_, Err(_))) | None => EndCause::Revoked,
+            // A node of a newer version has it, and knows what it wrote.
+            Some((_, Err(UnreadableRecord::Newer(_)))) => {
+                self.give_up();
+                return Ok(());
+            }
+            Some((_, Err(UnreadableRecord::Broken(_)))) | None => EndCause::Revoked,
         };
         tracing::warn!(session = %self.label, how = ?end, "the session was ended in the store");
         drop(self.inner.end(self, end));

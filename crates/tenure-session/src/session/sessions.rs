@@ -370,6 +370,7 @@ impl Sessions {
             session.used_now();
             let mut state = session.state.lock();
             state.initialize_result = result.clone();
+            state.heard_at = session.hears_at();
             state.step(Step::InitializeAnswered, inner.limits.gate);
             session.record(&state, &state.settings)
         };

@@ -80,7 +80,7 @@ impl Session {
         self.tell_observer(Happened::Slept);
         self.let_go();
         // Last: a node that wakes it then finds the record as it is now.
-        self.inner.release(self.key, self.fence()).await;
+        self.release().await;
         Ok(true)
     }
 

@@ -7,7 +7,7 @@ use crate::cluster::Roster;
 use crate::id::Principal;
 use crate::port::clock::Clock;
 use crate::port::store::{Expected, Record, RecordKey, Space, Store, StoreError, Version};
-use crate::record::{EndCause, StoredSession};
+use crate::record::{EndCause, StoredSession, UnreadableRecord};
 use crate::session::sessions::SessionRuntime;
 use crate::session::wake::Dormant;
 use crate::settings::{self, IdleTtl};
@@ -109,7 +109,12 @@ impl Swept for SessionRuntime {
                 store.delete(key, version).await?;
                 Ok(true)
             }
-            Err(error) => {
+            // A node that can read it knows what has to be done.
+            Err(error @ UnreadableRecord::Newer(_)) => {
+                tracing::debug!(session = ?key.key, %error, "a record that is due is left as it is");
+                Ok(false)
+            }
+            Err(error @ UnreadableRecord::Broken(_)) => {
                 tracing::error!(session = ?key.key, %error, "a record that is due cannot be read; left as it is");
                 postpone(store, key, record, now).await
             }

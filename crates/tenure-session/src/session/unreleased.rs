@@ -1,5 +1,6 @@
-//! Sessions that this node may own in the store without having them: a release failed, the outcome of a claim is unknown,
-//! the log of an ended session could not be dropped, or a session was given up although this node kept its name.
+//! Sessions that this node may own in the store but does not have: a release failed, the outcome of a claim is unknown,
+//! a new session could not be taken back, the log of an ended session could not be dropped, or a session was given up although this
+//! node kept its name.
 //!
 //! Such a session wakes when it is used, but it would not expire before, and neither would its tombstone: the other nodes
 //! see a living owner. So it is claimed once more, which settles all earlier writes, and released, until that works. If it
@@ -91,8 +92,14 @@ impl SessionRuntime {
 
     /// Makes sure that a session that is not in memory here has no owner, or another living node as its owner.
     async fn settle_owner(self: &Arc<Self>, key: SessionKey) -> Result<(), StoreError> {
-        // Whatever has it gives it back in its time.
-        let Some(_hold) = self.try_hold(key) else { return Ok(()) };
+        let Some(_hold) = self.try_hold(key) else {
+            return match self.awake_by_key(&key) {
+                // It is given back when it sleeps.
+                Some(_) => Ok(()),
+                // A wake or an end that is under way may fail before it claims anything, and gives back only what it claimed.
+                None => Err(StoreError::Busy),
+            };
+        };
         let claimed = match self.claim(key).await {
             Ok(claimed) => claimed,
             Err(NotClaimed::Elsewhere) => return Ok(()),

@@ -19,17 +19,18 @@ use crate::backend::{Open, Opening};
 use crate::budget::Share;
 use crate::call::{Fanout, Origin};
 use crate::figures::TimelineEvent;
-use crate::id::{Position, Principal, Route, SessionId, SessionKey, StreamId};
+use crate::id::{NodeId, Position, Principal, Route, SessionId, SessionKey, StreamId};
 use crate::port::clock::Time;
 use crate::port::observer::{Happened, SessionMove};
 use crate::port::store::{Expected, RecordKey, StoreError, Version};
-use crate::record::{EndCause, SessionRecord, StoredSession};
+use crate::record::{EndCause, SessionRecord, StoredSession, UnreadableRecord};
 use crate::session::claim::{ClaimGuard, NotClaimed, TRIES, elsewhere};
 use crate::session::deadline::Due;
 use crate::session::drain::{DrainStage, draining};
 use crate::session::event_id::EventSecret;
 use crate::session::link::not_started;
 use crate::session::live_session::{Session, SessionState, ended_error, unknown_error};
+use crate::session::news::changing_lists;
 use crate::session::phase::Phase;
 use crate::session::recover::{OpenRequest, OpenStream};
 use crate::session::sessions::{SessionRuntime, store_failed};
@@ -224,23 +225,37 @@ pub(super) async fn dormant(
             Err(ended_error(EndCause::Expired))
         }
         Ok(_) => Err(unknown_error()),
-        Err(error) => {
-            tracing::error!(session = ?key, %error, "a session's record cannot be read");
-            Err(Error::new(Reason::StoreUnavailable, "The session cannot be read").caused_by(error))
-        }
+        Err(UnreadableRecord::Newer(newer)) if !newer.may_be_of(principal, route) => Err(unknown_error()),
+        Err(error) => Err(unreadable(key, error)),
     }
+}
+
+/// The error for a session whose record cannot be read.
+pub(super) fn unreadable(key: SessionKey, error: UnreadableRecord) -> Error {
+    let what = match &error {
+        UnreadableRecord::Newer(_) => {
+            tracing::warn!(session = ?key, %error, "a session's record cannot be read");
+            "The session was written by a newer version of the server, which this node cannot read"
+        }
+        UnreadableRecord::Broken(_) => {
+            tracing::error!(session = ?key, %error, "a session's record cannot be read");
+            "The session cannot be read"
+        }
+    };
+    Error::new(Reason::StoreUnavailable, what).caused_by(error)
 }
 
 /// Reads a dormant session of any principal.
 pub(super) async fn any_dormant(inner: &SessionRuntime, key: SessionKey) -> Result<Option<Dormant>, Error> {
     let record = inner.store.get(RecordKey::session(key)).await.map_err(store_failed)?;
     let Some(record) = record else { return Ok(None) };
-    Ok(match StoredSession::decode(&record.value) {
+    match StoredSession::decode(&record.value) {
         Ok(StoredSession::Session(session)) => {
-            Some(Dormant { key, version: record.version, record: session })
+            Ok(Some(Dormant { key, version: record.version, record: session }))
         }
-        _ => None,
-    })
+        Err(error @ UnreadableRecord::Newer(_)) => Err(unreadable(key, error)),
+        Ok(StoredSession::Tombstone(_)) | Err(UnreadableRecord::Broken(_)) => Ok(None),
+    }
 }
 
 /// The error for a session that ended after the caller had found it.
@@ -421,6 +436,9 @@ async fn wake(
     state.phase = phase;
     state.log_level = record.log_level.as_deref().and_then(LogLevel::parse);
     state.subscriptions = record.subscriptions.iter().map(|uri| uri.as_str().into()).collect();
+    // A node that was lost may have told it of other changes than the record says.
+    let is_as_recorded = claimed.moved() != Some(SessionMove::TakenOver);
+    state.heard_at = record.heard_at.as_deref().and_then(NodeId::parse).filter(|_| is_as_recorded);
     state.settings = Settings { metadata: record.metadata.clone(), ttl: IdleTtl::of_ms(record.ttl_ms) };
     // Also from the record: numbers skipped at an earlier wake stay skipped, even if no stream followed.
     let recorded = u32::try_from(record.next_stream).unwrap_or(u32::MAX);
@@ -546,14 +564,25 @@ impl Session {
     fn catch_up(self: &Arc<Self>, resumed: Vec<OpenRequest>, changed: &[Method], last_used: Time) {
         let inner = &self.inner;
         self.touch();
-        let (initialized, subscriptions) = {
+        let (initialized, subscriptions, may_have_changed) = {
             let mut state = self.state.lock();
             self.schedule(&mut state, inner.clock.now());
-            (state.phase == Phase::Initialized, state.subscriptions.clone())
+            // The next write of the record says so: at the latest when the session sleeps.
+            let heard_at = std::mem::replace(&mut state.heard_at, self.hears_at());
+            let may_have_changed = match heard_at == state.heard_at {
+                true => Vec::new(),
+                false => changing_lists(&state.initialize_result),
+            };
+            (state.phase == Phase::Initialized, state.subscriptions.clone(), may_have_changed)
         };
         if initialized {
-            let missed = inner.news.since(&self.route, last_used).filter(|method| !changed.contains(method));
-            for method in missed.chain(changed.iter().cloned()).collect::<Vec<_>>() {
+            let mut missed: Vec<Method> = may_have_changed;
+            for method in inner.news.since(&self.route, last_used).chain(changed.iter().cloned()) {
+                if !missed.contains(&method) {
+                    missed.push(method);
+                }
+            }
+            for method in missed {
                 self.announce(message::write_notification(&method, None));
             }
             // No server could report updates while the session slept: tell the client that every resource it watches may

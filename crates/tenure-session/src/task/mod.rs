@@ -21,4 +21,5 @@ pub(crate) use live::LiveTask;
 pub use operate::{TaskInfo, cancel_left, each};
 pub(crate) use record::TaskEnd;
 pub use tasks::Tasks;
+pub(crate) use tasks::not_found as task_not_found;
 pub(crate) use tasks::{BegunTask, TaskCall, Whose};

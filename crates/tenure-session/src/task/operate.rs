@@ -32,13 +32,18 @@ pub struct TaskInfo {
     pub is_over: bool,
 }
 
-/// Looks at all tasks of a store, in the order of their keys. Those that have expired and those that cannot be read are left
-/// out.
+/// Looks at the tasks of a store, in the order of their keys. Those that have expired and those that cannot be read are left
+/// out. `goes_on` hears how many records were read, and says whether to read more.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn each(store: &dyn Store, now: Time, mut look: impl FnMut(TaskInfo)) -> Result<(), StoreError> {
-    each_record(store, |key, record, _| {
+pub async fn each(
+    store: &dyn Store,
+    now: Time,
+    mut look: impl FnMut(TaskInfo),
+    goes_on: impl FnMut(usize) -> bool,
+) -> Result<(), StoreError> {
+    let look = |key: SessionKey, record: TaskRecord, _| {
         let head = &record.head;
         if head.expires() > now {
             look(TaskInfo {
@@ -52,8 +57,8 @@ pub async fn each(store: &dyn Store, now: Time, mut look: impl FnMut(TaskInfo)) 
                 is_over: head.status.is_terminal(),
             });
         }
-    })
-    .await
+    };
+    each_record(store, look, goes_on).await
 }
 
 /// Cancels the tasks of an owner that no process works on, so that none is started again when its owner comes back. Returns
@@ -71,12 +76,12 @@ pub async fn cancel_left(
     now: Time,
 ) -> Result<usize, StoreError> {
     let mut left = Vec::new();
-    each_record(store, |key, record, version| {
+    let look = |key: SessionKey, record: TaskRecord, version| {
         if record.head.owner() == *owner && !record.head.status.is_terminal() && !is_running(&key) {
             left.push((key, record, version));
         }
-    })
-    .await?;
+    };
+    each_record(store, look, |_| true).await?;
     let mut cancelled = 0;
     for (key, record, version) in left {
         let ended = TaskRecord::ended(record.head, &TaskEnd::Cancelled, now);
@@ -95,16 +100,21 @@ pub async fn cancel_left(
 async fn each_record(
     store: &dyn Store,
     mut look: impl FnMut(SessionKey, TaskRecord, crate::port::store::Version),
+    mut goes_on: impl FnMut(usize) -> bool,
 ) -> Result<(), StoreError> {
     let mut after = None;
     loop {
         let page = store.list(Space::Task, after, PAGE).await?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = Some(*last);
+        let read = page.len();
         for (key, record) in page {
             if let Ok(task) = TaskRecord::decode(&record.value) {
                 look(key, task, record.version);
             }
+        }
+        if !goes_on(read) {
+            return Ok(());
         }
     }
 }

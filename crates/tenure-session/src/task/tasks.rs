@@ -18,7 +18,7 @@ use super::record::{TaskEnd, TaskHead, TaskRecord};
 use super::watch::Watchers;
 use super::{TaskId, TaskLimits};
 use crate::backoff::Backoff;
-use crate::call::{Granted, TaskWish};
+use crate::call::{Granted, NewsListener, TaskWish};
 use crate::cluster::{Place, Roster};
 use crate::counts::{CountGuard, RecordCounter};
 use crate::finish::finish;
@@ -64,6 +64,8 @@ pub(super) struct TasksInner {
     pub(super) carry_on: OnceLock<CarryOn>,
     /// The nodes that share the store; not set if this process is the only one.
     pub(super) roster: OnceLock<Roster>,
+    /// Tells the other nodes.
+    peers: OnceLock<Arc<dyn NewsListener>>,
     observer: ObserverPlace,
 }
 
@@ -116,6 +118,7 @@ impl Tasks {
             avoided: Avoided::default(),
             carry_on: OnceLock::new(),
             roster: OnceLock::new(),
+            peers: OnceLock::new(),
             observer: ObserverPlace::default(),
         });
         sweep::start(&inner, &inner.tasks, &inner.stop, &inner.loops);
@@ -126,6 +129,19 @@ impl Tasks {
     /// request.
     pub fn join(&self, roster: Roster) {
         drop(self.0.roster.set(roster));
+    }
+
+    /// Tells the ends of tasks to the other nodes of a cluster, whose clients may watch them. Called once.
+    pub fn tell_peers(&self, peers: Arc<dyn NewsListener>) {
+        drop(self.0.peers.set(peers));
+    }
+
+    /// Reports to those who watch a task in this process that it has ended, as another node says. The task has the key with these
+    /// digits.
+    pub(crate) fn ended_elsewhere(&self, key: &str) {
+        if let Some(key) = SessionKey::parse(key) {
+            self.0.tell(key);
+        }
     }
 
     /// Stops the background tasks; the records stay in the store. It does not wait for a store that does not answer in
@@ -390,7 +406,7 @@ impl TasksInner {
         tracing::debug!(task = %label(live.key), tool = %live.head.tool, "task ended");
         self.live.lock().remove(&live.key);
         live.saved.cancel();
-        self.tell(live.key);
+        self.tell_end(live);
     }
 
     /// Writes the end over the last known version of the record.
@@ -422,7 +438,15 @@ impl TasksInner {
     fn give_up(&self, live: &LiveTask, error: &dyn std::error::Error) {
         tracing::error!(task = %label(live.key), tool = %live.head.tool, %error, "the end of a task cannot be written");
         self.live.lock().remove(&live.key);
+        self.tell_end(live);
+    }
+
+    /// Notifies the watchers of a task that has ended, at all nodes.
+    fn tell_end(&self, live: &LiveTask) {
         self.tell(live.key);
+        if let Some(peers) = self.peers.get() {
+            peers.task_ended(&live.head.route(), live.key);
+        }
     }
 
     /// The record of a task.
@@ -432,7 +456,13 @@ impl TasksInner {
             Ok(record) => Ok(Some((kept.version, record))),
             Err(error) => {
                 tracing::error!(task = %label(key), %error, "a task cannot be read");
-                Err(Error::new(Reason::StoreUnavailable, "The task cannot be read").caused_by(error))
+                let what = match error.is_newer() {
+                    true => {
+                        "The task was written by a newer version of the server, which this node cannot read"
+                    }
+                    false => "The task cannot be read",
+                };
+                Err(Error::new(Reason::StoreUnavailable, what).caused_by(error))
             }
         }
     }
@@ -504,7 +534,7 @@ pub(super) fn label(key: SessionKey) -> String {
 }
 
 /// The error for a task that does not exist, or belongs to another caller.
-pub(super) fn not_found() -> Error {
+pub(crate) fn not_found() -> Error {
     Error::new(Reason::TaskNotFound, "There is no such task")
 }
 

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod exchange;
+mod newer;
 mod quotas;
 mod runtime;
 mod state;

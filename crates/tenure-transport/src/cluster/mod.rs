@@ -35,6 +35,6 @@ pub(crate) use questions::PATH as QUESTIONS;
 pub use questions::{PeerQuestions, QuestionDesk, Unanswered};
 pub use relay::Relay;
 pub(crate) use relayed_head::{
-    RelayedFormat, RelayedHead, RelayedWish, RequestTry, answer_headers, is_not_here, not_here,
-    request_headers,
+    RelayedFormat, RelayedHead, RelayedWish, RequestTry, answer_headers, beginning_after, begins_after,
+    is_not_here, not_here, request_headers,
 };

@@ -1,6 +1,7 @@
-//! Tells the other nodes what servers in this process say to all clients: a list changed, a resource was updated.
+//! Tells the other nodes what servers in this process say to all clients: a list changed, a resource was updated. And which tasks
+//! have ended here, since clients of any node may watch them.
 //!
-//! In: news, from handlers that must not wait. Out: one request with all of it to each node, at once. News that waits is kept
+//! In: news, from handlers that must not wait. Out: one request with all of a kind to each node, at once. News that waits is kept
 //! once, however often it comes; if there is too much of it, more is dropped, since clients lose only a hint. What
 //! comes from another node is not told on.
 
@@ -11,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde::{Deserialize, Serialize};
-use tenure_session::Route;
 use tenure_session::call::{News, NewsListener};
+use tenure_session::{Route, SessionKey};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
@@ -46,6 +47,8 @@ pub(crate) enum WhatChanged {
     Resources,
     /// The resource of this URI.
     Resource(String),
+    /// The task with this key.
+    Task(String),
 }
 
 impl WhatChanged {
@@ -55,14 +58,23 @@ impl WhatChanged {
             Self::Tools => Some(News::Tools),
             Self::Prompts => Some(News::Prompts),
             Self::Resources => Some(News::Resources),
-            Self::Resource(_) => None,
+            Self::Resource(_) | Self::Task(_) => None,
         }
     }
 }
 
+/// The news that waits.
+#[derive(Default)]
+struct WaitingNews {
+    of_servers: BTreeSet<RelayedNews>,
+    /// Apart, because a node of an earlier version reads no text that has them in it. And so that many of them do not displace the
+    /// others.
+    of_tasks: BTreeSet<RelayedNews>,
+}
+
 /// Takes the news of this node.
 pub struct PeerNews {
-    waiting: Mutex<BTreeSet<RelayedNews>>,
+    waiting: Mutex<WaitingNews>,
     came: Notify,
 }
 
@@ -80,38 +92,47 @@ impl PeerNews {
     async fn tell(&self, relay: &Relay) {
         loop {
             self.came.notified().await;
-            let news = std::mem::take(&mut *self.waiting());
-            let Ok(text) = serde_json::to_vec(&news) else { continue };
-            let text = Bytes::from(text);
-            let head = RelayedHead { wish: Some(RelayedWish::News), ..RelayedHead::default() };
-            let (nodes, head) = (relay.roster().peers(), &head);
-            let told = nodes.into_iter().map(|(node, _)| {
-                let request = (Method::POST, HeaderMap::new(), text.clone());
-                async move {
-                    let sent = tokio::time::timeout(HEARD_WITHIN, relay.send(node, head, request)).await;
-                    if !matches!(sent, Ok(Ok(_))) {
-                        tracing::debug!(?node, "a node did not hear that lists or resources have changed");
-                    }
-                }
-            });
-            futures_util::future::join_all(told).await;
+            let WaitingNews { of_servers, of_tasks } = std::mem::take(&mut *self.waiting());
+            futures_util::future::join(tell_all(relay, &of_servers), tell_all(relay, &of_tasks)).await;
         }
     }
 
     fn add(&self, route: &Route, what: WhatChanged) {
         {
             let mut waiting = self.waiting();
-            if waiting.len() >= MOST {
+            let of_kind = match what {
+                WhatChanged::Task(_) => &mut waiting.of_tasks,
+                _ => &mut waiting.of_servers,
+            };
+            if of_kind.len() >= MOST {
                 return;
             }
-            waiting.insert(RelayedNews { endpoint: route.name().map(str::to_owned), what });
+            of_kind.insert(RelayedNews { endpoint: route.name().map(str::to_owned), what });
         }
         self.came.notify_one();
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, BTreeSet<RelayedNews>> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, WaitingNews> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Tells all nodes, if there is something to tell.
+async fn tell_all(relay: &Relay, news: &BTreeSet<RelayedNews>) {
+    let Some(text) = serde_json::to_vec(news).ok().filter(|_| !news.is_empty()) else { return };
+    let text = Bytes::from(text);
+    let head = RelayedHead { wish: Some(RelayedWish::News), ..RelayedHead::default() };
+    let (nodes, head) = (relay.roster().peers(), &head);
+    let told = nodes.into_iter().map(|(node, _)| {
+        let request = (Method::POST, HeaderMap::new(), text.clone());
+        async move {
+            let sent = tokio::time::timeout(HEARD_WITHIN, relay.send(node, head, request)).await;
+            if !matches!(sent, Ok(Ok(_))) {
+                tracing::debug!(?node, "a node did not hear what has changed at this one");
+            }
+        }
+    });
+    futures_util::future::join_all(told).await;
 }
 
 impl NewsListener for PeerNews {
@@ -127,10 +148,14 @@ impl NewsListener for PeerNews {
         };
         self.add(route, what);
     }
+
+    fn task_ended(&self, route: &Route, task: SessionKey) {
+        self.add(route, WhatChanged::Task(task.hex()));
+    }
 }
 
 impl std::fmt::Debug for PeerNews {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PeerNews").field("waiting", &self.waiting().len()).finish_non_exhaustive()
+        f.debug_struct("PeerNews").field("waiting", &self.waiting().of_servers.len()).finish_non_exhaustive()
     }
 }

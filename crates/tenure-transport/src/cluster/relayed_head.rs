@@ -9,17 +9,26 @@ use std::net::SocketAddr;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
-use tenure_auth::VouchedIdentity;
+use tenure_auth::{VouchedIdentity, VouchedToken};
+use tenure_session::EventId;
 
 use crate::correlation::{REQUEST_ID, TRACEPARENT, TRACESTATE};
 
 /// Who asks, and how.
 const HEAD: HeaderName = HeaderName::from_static("tenure-relayed");
 
+/// The token of the one who asks, if a server behind gets another one in exchange for it. Not a part of [`HEAD`], because it is
+/// a secret: it is marked as one, so that HTTP/2 keeps it in no table and never prints it.
+const TOKEN: HeaderName = HeaderName::from_static("tenure-token");
+
 /// The answer of a node that does not have the session.
 const NOT_HERE: HeaderName = HeaderName::from_static("tenure-not-here");
 
-/// The headers of a request that go along. Credentials are not among them: they were verified.
+/// The id of the event after which a stream begins that was opened without one.
+const BEGINS_AFTER: HeaderName = HeaderName::from_static("tenure-begins-after");
+
+/// The headers of a request that go along. Credentials are not among them: they were verified. What a server behind needs of them
+/// is in [`RelayedHead::token`].
 const GOING: [HeaderName; 10] = [
     ACCEPT,
     CONTENT_TYPE,
@@ -51,6 +60,9 @@ pub(crate) struct RelayedHead {
     /// Who asks; absent if the endpoint asks for no credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<VouchedIdentity>,
+    /// Its token, if a server behind gets another one in exchange for it.
+    #[serde(skip)]
+    pub(crate) token: Option<VouchedToken>,
     /// The format of the answer.
     #[serde(default)]
     pub(crate) format: RelayedFormat,
@@ -101,7 +113,9 @@ pub(crate) enum RequestTry {
 impl RelayedHead {
     /// The head of a request that came to the peer port. `None` if it has none, or one that cannot be read.
     pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
-        serde_json::from_slice(headers.get(HEAD)?.as_bytes()).ok()
+        let head: Self = serde_json::from_slice(headers.get(HEAD)?.as_bytes()).ok()?;
+        let token = headers.get(TOKEN).and_then(|token| serde_json::from_slice(token.as_bytes()).ok());
+        Some(Self { token, ..head })
     }
 
     /// Writes it. `None` if it cannot be a header.
@@ -109,6 +123,11 @@ impl RelayedHead {
         // JSON escapes control characters, and a header may have any other byte.
         let text = serde_json::to_vec(self).ok()?;
         headers.insert(HEAD, HeaderValue::from_bytes(&text).ok()?);
+        if let Some(token) = &self.token {
+            let mut value = HeaderValue::from_bytes(&serde_json::to_vec(token).ok()?).ok()?;
+            value.set_sensitive(true);
+            headers.insert(TOKEN, value);
+        }
         Some(())
     }
 }
@@ -129,10 +148,23 @@ pub(crate) fn request_headers(of_client: &HeaderMap) -> HeaderMap {
 
 /// The headers of a peer's answer that go to the client. The length and the date are written anew.
 pub(crate) fn answer_headers(mut of_peer: HeaderMap) -> HeaderMap {
-    for name in [CONTENT_LENGTH, DATE, NOT_HERE] {
+    for name in [CONTENT_LENGTH, DATE, NOT_HERE, BEGINS_AFTER] {
         of_peer.remove(name);
     }
     of_peer
+}
+
+/// Makes a response with a stream say after which event it begins.
+pub(crate) fn beginning_after<B>(mut response: Response<B>, id: &EventId) -> Response<B> {
+    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(BEGINS_AFTER, id);
+    }
+    response
+}
+
+/// After which event a peer's stream begins, if the peer says so.
+pub(crate) fn begins_after(of_peer: &HeaderMap) -> Option<&[u8]> {
+    of_peer.get(BEGINS_AFTER).map(HeaderValue::as_bytes)
 }
 
 /// Makes a response say that this node does not have the session.
@@ -160,6 +192,7 @@ mod tests {
                 r#"{"principal":"corp:Zo\u00eb\n","kind":"token","scopes":["a"],"expires":5}"#,
             )
             .unwrap(),
+            token: serde_json::from_str(r#"{"token":"ey.secret.x","expires":5}"#).unwrap(),
             format: RelayedFormat::Done,
             attempt: RequestTry::Again,
             wish: Some(RelayedWish::Message("0a".to_owned())),
@@ -172,6 +205,15 @@ mod tests {
         head().write(&mut headers).unwrap();
         assert_eq!(RelayedHead::read(&headers), Some(head()));
         assert_eq!(RelayedHead::read(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let mut headers = HeaderMap::new();
+        head().write(&mut headers).unwrap();
+        assert!(head().token.is_some() && headers[TOKEN].is_sensitive());
+        let shown = format!("{headers:?} {:?} {}", head(), String::from_utf8_lossy(headers[HEAD].as_bytes()));
+        assert!(!shown.contains("secret"), "{shown}");
     }
 
     #[test]
@@ -190,6 +232,7 @@ mod tests {
             "cookie",
             "host",
             "tenure-relayed",
+            "tenure-token",
             "x-forwarded-for",
             "mcp-session-id",
             "mcp-param-a",

@@ -15,7 +15,7 @@ use http::request::Parts;
 use tenure_auth::scope::{ScopeRules, ScopeSet};
 use tenure_auth::{
     AuthRefusal, Authenticator, Identity, Presented, ProtectedResource, TokenFault, UnixSeconds,
-    VouchedIdentity,
+    VouchedIdentity, VouchedToken,
 };
 use tenure_protocol::{Error, Message, Method, Reason, RequestId, params};
 use tenure_session::budget::Peer;
@@ -26,7 +26,7 @@ use tenure_session::{Principal, Session, UsableUntil};
 use super::body::Body;
 use super::endpoint::{Endpoint, Remote};
 use super::reject::{reject, reject_credentials, reject_exchange};
-use crate::cluster::RequestTry;
+use crate::cluster::{RelayedHead, RequestTry};
 use crate::observe::RequestNotes;
 
 /// The longest wait for an expiry before the clock is read again.
@@ -311,10 +311,9 @@ impl Endpoint {
     pub(super) fn vouched<'a>(
         &self,
         remote: &'a Remote,
-        vouched: Option<&VouchedIdentity>,
-        attempt: RequestTry,
+        head: &RelayedHead,
     ) -> Result<Sender<'a>, Box<Response<Body>>> {
-        let hop = Hop::Peer(attempt);
+        let (vouched, hop) = (head.identity.as_ref(), Hop::Peer(head.attempt));
         let generation = self.auth().map_or(0, |auth| auth.authenticator.generation());
         let identity = vouched.and_then(VouchedIdentity::identity);
         let (identity, auth) = match (identity, self.auth()) {
@@ -345,6 +344,9 @@ impl Endpoint {
             let refusal = AuthRefusal::Invalid(TokenFault::Revoked);
             return Err(Box::new(auth.refuse(&refusal, None, Answers::Session)));
         }
+        if let (Some(auth), Some(token)) = (auth, &head.token) {
+            auth.authenticator.lend_vouched(&identity, token);
+        }
         let principal = Principal::verified(identity.principal_shared(), identity.client_shared());
         Ok(Sender {
             remote: Some(remote),
@@ -354,6 +356,13 @@ impl Endpoint {
             notes: None,
             hop,
         })
+    }
+
+    /// The token of a sender, for the node that serves its request: `None` unless a server behind gets another one in exchange for
+    /// it.
+    pub(super) fn vouched_token(&self, sender: &Sender<'_>) -> Option<VouchedToken> {
+        let (auth, identity) = (self.auth()?, sender.identity.as_deref()?);
+        auth.authenticator.vouched_token(identity, auth.now())
     }
 
     /// Checks that the credentials of a sender were not taken back while the body of its request arrived.
@@ -422,9 +431,12 @@ impl Endpoint {
 }
 
 impl EndpointAuth {
+    fn now(&self) -> UnixSeconds {
+        UnixSeconds(self.expiry.clock.now().0 / 1000)
+    }
+
     async fn verify(&self, presented: &Presented<'_>) -> Result<Arc<Identity>, AuthRefusal> {
-        let now = UnixSeconds(self.expiry.clock.now().0 / 1000);
-        self.authenticator.verify(presented, &self.resource, now).await
+        self.authenticator.verify(presented, &self.resource, self.now()).await
     }
 
     fn allow(

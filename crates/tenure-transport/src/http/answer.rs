@@ -151,18 +151,27 @@ async fn collect(reader: Reader, session: &Arc<Session>, requests: PostedRequest
     let ((), mut answers) = tokio::join!(outlet.answers(reader, waiting), gather);
     match requests {
         PostedRequests::One(_) => answers.pop().unwrap_or_else(|| withdrawn(&requests)),
-        PostedRequests::Batch(_) => {
-            let mut all = BytesMut::from(&b"["[..]);
-            for (index, answer) in answers.iter().enumerate() {
-                if index > 0 {
-                    all.put_u8(b',');
-                }
-                all.put_slice(answer);
-            }
-            all.put_u8(b']');
-            all.freeze()
-        }
+        PostedRequests::Batch(_) => array(&answers),
     }
+}
+
+/// The same error as the answer to each of these requests.
+pub(super) fn errors(requests: &[RequestId], error: &Error) -> Bytes {
+    let error = error.to_rpc();
+    let answers: Vec<Bytes> = requests.iter().map(|id| message::write_error(Some(id), &error)).collect();
+    array(&answers)
+}
+
+fn array(answers: &[Bytes]) -> Bytes {
+    let mut all = BytesMut::from(&b"["[..]);
+    for (index, answer) in answers.iter().enumerate() {
+        if index > 0 {
+            all.put_u8(b',');
+        }
+        all.put_slice(answer);
+    }
+    all.put_u8(b']');
+    all.freeze()
 }
 
 /// The answer for a request that the client withdrew: its POST still needs a response.

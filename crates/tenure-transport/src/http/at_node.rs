@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
 use ring::rand::{SecureRandom, SystemRandom};
 use tenure_protocol::params::{self, Repeat};
-use tenure_protocol::{Error, Method, Reason, Request as McpRequest, RequestId};
+use tenure_protocol::{Error, Message, Method, Reason, Request as McpRequest};
 use tenure_session::call::Caller;
 use tenure_session::cluster::Place;
 use tenure_session::id::NodeId;
@@ -113,7 +113,7 @@ impl Endpoint {
         let sessions = &self.0.sessions;
         let mut hold = Hold::of(sender);
         loop {
-            let placed = match (&self.0.relay, sessions.place(id).await) {
+            let placed = match (&self.0.relay, sessions.place(id, &caller.principal).await) {
                 (Some(relay), Ok(Place::There(node))) => {
                     let parts = naming(id);
                     let wish = Some(&RelayedWish::GiveBack);
@@ -145,7 +145,7 @@ impl Endpoint {
     /// As of a request that is served here.
     pub(super) async fn at_any_node(
         &self,
-        method: &Method,
+        request: &McpRequest,
         parts: &Parts,
         sender: &Sender<'_>,
         carried: Carried<'_>,
@@ -154,17 +154,37 @@ impl Endpoint {
         if sender.hop != Hop::Client {
             return Ok(None);
         }
-        // A second session that nobody knows expires.
-        let is_safe = *method == Method::Initialize || params::repeat(method) == Repeat::Safe;
         for node in in_any_order(relay) {
             match self.ask(relay, node, parts, sender, carried, RequestTry::First).await {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(NoAnswer::TooLarge(most)) => return Err(too_large(most)),
-                Err(NoAnswer::Broken) if !is_safe => return Err(Error::new(Reason::Interrupted, LOST)),
-                Err(NoAnswer::Broken | NoAnswer::NotHere | NoAnswer::NotSent) => {}
+                Err(NoAnswer::Broken) => {
+                    if !self.may_run_twice(request, parts, sender).await {
+                        return Err(lost());
+                    }
+                }
+                Err(NoAnswer::NotHere | NoAnswer::NotSent) => {}
             }
         }
         Ok(None)
+    }
+
+    /// Whether a request without a session may be carried out once more. For a tool its server is asked.
+    pub(super) async fn may_run_twice(
+        &self,
+        request: &McpRequest,
+        parts: &Parts,
+        sender: &Sender<'_>,
+    ) -> bool {
+        match (params::repeat(&request.method), &self.0.exchanges) {
+            // A second session that nobody knows expires.
+            _ if request.method == Method::Initialize => true,
+            (Repeat::Safe, _) => true,
+            (Repeat::AskTool, Some(exchanges)) => {
+                exchanges.is_repeatable(request, self.bodiless(parts, sender)).await
+            }
+            (Repeat::AskTool | Repeat::Never, _) => false,
+        }
     }
 
     /// The response to a request without a session that was refused with this error because this node stops: that of another
@@ -172,7 +192,6 @@ impl Endpoint {
     pub(super) async fn taken_by_other(
         &self,
         error: &Error,
-        (method, id): (&Method, &RequestId),
         parts: &Parts,
         asker: &Asker<'_>,
         format: AnswerFormat,
@@ -180,16 +199,22 @@ impl Endpoint {
         if error.reason() != Reason::Draining {
             return None;
         }
-        let carried = Carried::of(asker.body, format);
-        match self.at_any_node(method, parts, asker.sender, carried).await {
-            Ok(Some(answer)) => Some(self.passed_on(answer, parts, asker, format, Some(id))),
+        let Ok(Message::Request(request)) = Message::parse(asker.body) else { return None };
+        let (carried, requests) = (Carried::of(asker.body, format), std::slice::from_ref(&request.id));
+        match self.at_any_node(&request, parts, asker.sender, carried).await {
+            Ok(Some(answer)) => Some(self.passed_on(answer, parts, asker, format, requests)),
             Ok(None) if asker.sender.hop != Hop::Client => {
                 Some(not_here(empty(StatusCode::MISDIRECTED_REQUEST)))
             }
             Ok(None) => None,
-            Err(error) => Some(reject(&error, Some(id))),
+            Err(error) => Some(reject(&error, Some(&request.id))),
         }
     }
+}
+
+/// The request may have been carried out by a node that was lost.
+pub(super) fn lost() -> Error {
+    Error::new(Reason::Interrupted, LOST)
 }
 
 /// The head of a request that only names a session.

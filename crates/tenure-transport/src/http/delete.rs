@@ -6,7 +6,7 @@ use tenure_protocol::{Error, Reason};
 
 use super::access::Sender;
 use super::body::Body;
-use super::elsewhere::{Carried, Hold, PeerAnswer, Placed};
+use super::elsewhere::{Carried, Hold, PeerAnswer, Placed, is_left_to_others};
 use super::endpoint::{Endpoint, session_id};
 use super::get::check;
 use super::reject::{empty, reject};
@@ -25,18 +25,24 @@ impl Endpoint {
     async fn end(&self, parts: &Parts, sender: &Sender<'_>) -> Result<Option<PeerAnswer>, Error> {
         check(parts)?;
         let id = session_id(parts)?;
-        let mut attempt = sender.attempt();
-        if let Some(relay) = &self.0.relay {
-            let mut hold = Hold::of(sender);
-            match self.placed(relay, &id, parts, sender, Carried::NOTHING, &mut hold).await? {
-                Placed::Here => attempt = hold.attempt(),
-                Placed::Elsewhere(answer) => return Ok(Some(answer)),
+        let (mut hold, mut has_tried) = (None, sender.attempt() == RequestTry::Again);
+        loop {
+            if let Some(relay) = &self.0.relay {
+                let hold = hold.get_or_insert_with(|| Hold::of(sender));
+                match self.placed(relay, &id, parts, sender, Carried::NOTHING, hold).await? {
+                    Placed::Here => has_tried |= hold.attempt() == RequestTry::Again,
+                    Placed::Elsewhere(answer) => return Ok(Some(answer)),
+                }
             }
-        }
-        match self.0.sessions.delete(&id, &sender.principal).await {
-            // The node that was lost had ended it already.
-            Err(error) if attempt == RequestTry::Again && error.reason() == Reason::SessionDeleted => {}
-            deleted => deleted?,
+            match self.0.sessions.delete(&id, &sender.principal).await {
+                Ok(()) => break,
+                // An earlier try has ended it, here or at a node that was lost.
+                Err(error) if has_tried && error.reason() == Reason::SessionDeleted => break,
+                Err(error) if is_left_to_others(sender, &error) => return Ok(Some(PeerAnswer::NotHere)),
+                // Another node has taken the session just before.
+                Err(error) if self.waits(sender, &mut hold, &error).await => has_tried = true,
+                Err(error) => return Err(error),
+            }
         }
         if let Some(notes) = sender.notes {
             notes.label(&id.key().label());

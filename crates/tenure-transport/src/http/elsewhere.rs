@@ -15,7 +15,7 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use ring::rand::{SecureRandom, SystemRandom};
-use tenure_protocol::{Error, Reason, RequestId};
+use tenure_protocol::{Error, Kind, Reason, RequestId};
 use tenure_session::budget::Resource;
 use tenure_session::cluster::Place;
 use tenure_session::id::NodeId;
@@ -31,7 +31,7 @@ use super::reject::{empty, reject};
 use super::relayed_events::RelayedEvents;
 use crate::cluster::{
     PeerBody, Relay, RelayedFormat, RelayedHead, RelayedWish, RequestTry, SendFailure, answer_headers,
-    is_not_here, not_here, request_headers,
+    begins_after, is_not_here, not_here, request_headers,
 };
 use crate::correlation::REQUEST_ID;
 
@@ -154,10 +154,13 @@ impl Hold {
         self.until = self.until.max((Instant::now() + HOLD).min(self.began + LONGEST_HOLD));
     }
 
-    /// How the request ends that has waited long enough: one that may have been begun must not be sent again.
-    fn given_up(&self, error: Error, parts: &Parts) -> Error {
+    /// The error for a request that has waited long enough: one that may have been begun elsewhere must not be sent again. Why this
+    /// node cannot serve it says nothing about that.
+    pub(super) fn given_up(&self, error: Error, parts: &Parts) -> Error {
         let may_have_begun = self.attempt == RequestTry::Again && parts.method == Method::POST;
-        match error.reason() == Reason::StoreUnavailable && may_have_begun {
+        let is_of_this_node = matches!(error.kind(), Kind::Unavailable | Kind::Full | Kind::Bug)
+            && !matches!(error.reason(), Reason::Interrupted | Reason::EventTooLarge);
+        match is_of_this_node && may_have_begun {
             true => Error::new(Reason::Interrupted, LOST).caused_by(error),
             false => error,
         }
@@ -270,7 +273,7 @@ impl Endpoint {
         }
         let mut is_remembered = true;
         loop {
-            let node = match self.0.sessions.place(id).await {
+            let node = match self.0.sessions.place(id, &sender.principal).await {
                 Ok(Place::Here) => return Ok(Placed::Here),
                 // The node that has sent it may have just given the session away, and this node remembers the old place.
                 Ok(Place::There(_)) if !is_of_client && is_remembered => {
@@ -349,6 +352,7 @@ impl Endpoint {
             is_https: sender.remote.is_some_and(|remote| remote.scheme == "https"),
             address: sender.remote.map(|remote| remote.address),
             identity: sender.vouched(),
+            token: self.vouched_token(sender),
             format: carried.format.into(),
             attempt,
             wish: carried.wish.cloned(),
@@ -412,13 +416,13 @@ impl Endpoint {
         parts: &Parts,
         asker: &Asker<'_>,
         format: AnswerFormat,
-        request: Option<&RequestId>,
+        requests: &[RequestId],
     ) -> Response<Body> {
         match answer {
             PeerAnswer::NotHere => not_here(empty(StatusCode::MISDIRECTED_REQUEST)),
             PeerAnswer::Whole(answer) => whole(answer),
             PeerAnswer::Events(answer) => {
-                let events = RelayedEvents::of_post(self, parts, asker, format, request.cloned());
+                let events = RelayedEvents::of_post(self, parts, asker, format, requests);
                 self.relayed_stream(events, answer)
             }
         }
@@ -444,7 +448,8 @@ impl Endpoint {
         // Without a relay no answer of a peer could have come.
         let Some(events) = events else { return reject(&no_node(), None) };
         let (head, body) = answer.into_parts();
-        let mut response = Response::new(Body::events(events.reading(body), self.rules().keep_alive));
+        let events = events.reading(body, begins_after(&head.headers));
+        let mut response = Response::new(Body::events(events, self.rules().keep_alive));
         *response.status_mut() = head.status;
         *response.headers_mut() = answer_headers(head.headers);
         response

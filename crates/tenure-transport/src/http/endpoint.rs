@@ -396,6 +396,7 @@ impl Endpoint {
             },
             collect: Collect::Resumes,
             held: Some(Arc::clone(&asker.held)),
+            refusal: None,
         }
     }
 

@@ -3,12 +3,12 @@
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use tenure_protocol::modern::{self, Header, Heads, StreamSupport};
-use tenure_protocol::{Eras, Error, Method, Request, params};
+use tenure_protocol::{Eras, Error, Message, Method, Request, params};
 use tenure_session::exchange::{ExchangeAnswer, Exchanges, Flow};
 
 use super::access::{Hop, Sender};
 use super::answer::AnswerFormat;
-use super::at_node::Home;
+use super::at_node::{Home, lost};
 use super::body::Body;
 use super::elsewhere::{Carried, PeerAnswer};
 use super::endpoint::{Asker, Endpoint, event_stream};
@@ -63,13 +63,13 @@ impl Endpoint {
             true => StreamSupport::Resumable,
             false => StreamSupport::No,
         };
-        let method = checked.request.method.clone();
         if self.0.relay.is_some() {
             let elsewhere = Box::pin(self.exchanged_elsewhere(exchanges, &checked.request, parts, asker));
             match elsewhere.await {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
-                    return self.passed_on(answer, parts, asker, AnswerFormat::Streamable, Some(&id));
+                    let requests = std::slice::from_ref(&id);
+                    return self.passed_on(answer, parts, asker, AnswerFormat::Streamable, requests);
                 }
                 Err(error) => return refuse(&error, Some(&id)),
             }
@@ -77,8 +77,7 @@ impl Endpoint {
         match exchanges.request(checked, self.caller(parts, asker)).await {
             ExchangeAnswer::Json { body, code } => answered(body, code),
             ExchangeAnswer::Refused(error) => {
-                let taken =
-                    self.taken_by_other(&error, (&method, &id), parts, asker, AnswerFormat::Streamable);
+                let taken = self.taken_by_other(&error, parts, asker, AnswerFormat::Streamable);
                 match Box::pin(taken).await {
                     Some(response) => response,
                     None => refuse(&error, Some(&id)),
@@ -111,8 +110,32 @@ impl Endpoint {
             (Hop::Peer(_), Some(relay)) if !relay.roster().takers().is_empty() => {
                 Ok(Some(PeerAnswer::NotHere))
             }
-            _ => self.at_any_node(&request.method, parts, asker.sender, carried).await,
+            _ => self.at_any_node(request, parts, asker.sender, carried).await,
         }
+    }
+
+    /// The answer of another node to a request without a session whose node was lost before its client had an event id. `None`
+    /// if it is served here.
+    ///
+    /// # Errors
+    /// [`Reason::Interrupted`] if it may have been carried out, and must not run twice.
+    pub(super) async fn exchanged_again(
+        &self,
+        parts: &Parts,
+        asker: &Asker<'_>,
+    ) -> Result<Option<PeerAnswer>, Error> {
+        let (Some(exchanges), Ok(Message::Request(request))) =
+            (&self.0.exchanges, Message::parse(asker.body))
+        else {
+            return Err(lost());
+        };
+        // The state of a parked call names its node; if that is gone, the call is taken up as after a kill.
+        if !exchanges.comes_back(&request, &asker.sender.principal)
+            && !self.may_run_twice(&request, parts, asker.sender).await
+        {
+            return Err(lost());
+        }
+        self.exchanged_elsewhere(exchanges, &request, parts, asker).await
     }
 
     /// Resumes a call whose stream broke. `None` if the headers do not name a call.

@@ -4,7 +4,7 @@ use http::Response;
 use http::request::Parts;
 use tenure_protocol::{Error, revision};
 
-use super::access::Sender;
+use super::access::{Hop, Sender};
 use super::body::Body;
 use super::elsewhere::{Carried, Found, PeerAnswer, is_left_to_others};
 use super::endpoint::Endpoint;
@@ -12,6 +12,7 @@ use super::event_body::SessionEvents;
 use super::headers::{self, RequiredAccept};
 use super::post::named;
 use super::reject::reject;
+use crate::cluster::beginning_after;
 
 impl Endpoint {
     pub(super) async fn get(&self, parts: &Parts, sender: &Sender<'_>) -> Response<Body> {
@@ -26,7 +27,14 @@ impl Endpoint {
         leniencies.check_accept(&parts.headers, RequiredAccept::Events)?;
         check(parts)?;
         Ok(match self.opened(parts, sender).await? {
-            Opened::Here(Ok(events)) => named(self.stream_events(*events), parts),
+            Opened::Here(Ok(events)) => {
+                let after = events.reader.after();
+                let response = named(self.stream_events(*events), parts);
+                match sender.hop {
+                    Hop::Client => response,
+                    Hop::Peer(_) => beginning_after(response, &after),
+                }
+            }
             Opened::Here(Err(error)) => named(reject(&error, None), parts),
             Opened::Elsewhere(answer) => self.passed_on_stream(answer, parts, sender),
         })

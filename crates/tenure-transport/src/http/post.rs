@@ -6,12 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
-use tenure_protocol::{Eras, Error, Incoming, Message, Method, RawJson, Reason, Request, revision};
+use tenure_protocol::{
+    Eras, Error, Incoming, Message, Method, RawJson, Reason, Request, RequestId, revision,
+};
 use tenure_session::budget::{Share, Taken};
 use tenure_session::call::Caller;
 
 use super::access::{Answers, Sender};
-use super::answer::{AnswerFormat, PostedRequests};
+use super::answer::{AnswerFormat, PostedRequests, errors};
 use super::body::Body;
 use super::elsewhere::{Carried, Found, Hold, is_left_to_others};
 use super::endpoint::{Asker, Endpoint, with_session};
@@ -81,7 +83,13 @@ impl Endpoint {
                     break not_here(empty(StatusCode::MISDIRECTED_REQUEST));
                 }
                 Err(error) if self.waits(sender, &mut hold, &error).await => {}
-                Err(error) => break format.refuse(&error, id.as_ref()),
+                Err(error) => {
+                    let error = match &hold {
+                        Some(hold) => hold.given_up(error, parts),
+                        None => error,
+                    };
+                    break refused(&error, id.as_ref(), &body, format);
+                }
             }
         };
         // Releases the request's memory before the answer is counted, unless a running call still holds it.
@@ -158,20 +166,19 @@ impl Endpoint {
                     Err(error)
                         if error.reason() == Reason::SessionRequired && self.rules().leniencies.mint =>
                     {
-                        let (method, id) = (request.method.clone(), request.id.clone());
                         let unnamed = Box::pin(self.unnamed(parts, request, asker, format)).await;
                         let error = match unnamed {
                             Ok(response) => return Ok(response),
                             Err(error) => error,
                         };
-                        let what = (&method, &id);
-                        let taken = Box::pin(self.taken_by_other(&error, what, parts, asker, format)).await;
+                        let taken = Box::pin(self.taken_by_other(&error, parts, asker, format)).await;
                         return taken.ok_or(error);
                     }
                     found => match found? {
                         Found::Here(session, attempt) => (session, attempt),
                         Found::Elsewhere(answer) => {
-                            return Ok(self.passed_on(answer, parts, asker, format, Some(&request.id)));
+                            let requests = std::slice::from_ref(&request.id);
+                            return Ok(self.passed_on(answer, parts, asker, format, requests));
                         }
                     },
                 };
@@ -192,7 +199,7 @@ impl Endpoint {
                 let (session, attempt) = match self.session_for(parts, header, asker, format, hold).await? {
                     Found::Here(session, attempt) => (session, attempt),
                     Found::Elsewhere(answer) => {
-                        return Ok(self.passed_on(answer, parts, asker, format, None));
+                        return Ok(self.passed_on(answer, parts, asker, format, &[]));
                     }
                 };
                 session.touch();
@@ -209,6 +216,8 @@ impl Endpoint {
                 if initialized {
                     // The client sends it only once, so it has to be saved before it is accepted.
                     session.saved().await;
+                    // What was not saved the next owner of the session does not know, so it is told again.
+                    session.check_is_here()?;
                 }
                 Ok(empty(StatusCode::ACCEPTED))
             }
@@ -217,7 +226,7 @@ impl Endpoint {
                     // A second answer to the same question is ignored.
                     Found::Here(session, _) => session.response(response)?,
                     Found::Elsewhere(answer) => {
-                        return Ok(self.passed_on(answer, parts, asker, format, None));
+                        return Ok(self.passed_on(answer, parts, asker, format, &[]));
                     }
                 }
                 Ok(empty(StatusCode::ACCEPTED))
@@ -243,8 +252,7 @@ impl Endpoint {
             match self.0.sessions.create_within(asker.held.share(), request, &asker.sender.principal).await {
                 // No session exists that the status could end, and another server may have room for the client.
                 Err(error) => {
-                    let what = (&Method::Initialize, &id);
-                    let taken = Box::pin(self.taken_by_other(&error, what, parts, asker, format)).await;
+                    let taken = Box::pin(self.taken_by_other(&error, parts, asker, format)).await;
                     return Ok(taken.unwrap_or_else(|| format.refuse_new(&error, &id)));
                 }
                 Ok(created) => created,
@@ -281,7 +289,10 @@ impl Endpoint {
         }
         let (session, attempt) = match self.session_for(parts, header, asker, format, hold).await {
             Ok(Found::Here(session, attempt)) => (session, attempt),
-            Ok(Found::Elsewhere(answer)) => return Ok(self.passed_on(answer, parts, asker, format, None)),
+            Ok(Found::Elsewhere(answer)) => {
+                let requests = batch.as_ref().map_or(&[][..], |batch| &batch.requests[..]);
+                return Ok(self.passed_on(answer, parts, asker, format, requests));
+            }
             Err(error) if error.reason() == Reason::SessionRequired => return Err(no_batch()),
             Err(error) => return Err(error),
         };
@@ -369,6 +380,19 @@ impl Endpoint {
             Err(_) => Err(Error::new(Reason::BodyTimeout, "The body did not arrive in time").into()),
         }
     }
+}
+
+/// The response for an error. If requests of a batch may have been carried out, each of them has an answer: a refusal of the whole
+/// would tell the client to send them again.
+fn refused(error: &Error, id: Option<&RequestId>, body: &Bytes, format: AnswerFormat) -> Response<Body> {
+    if matches!(error.reason(), Reason::Interrupted | Reason::EventTooLarge)
+        && let Ok(Incoming::Batch(elements)) = Incoming::parse(body)
+        && let Ok(Batch { requests, .. }) = Batch::read(&elements, Eras::Legacy)
+        && !requests.is_empty()
+    {
+        return format.respond(errors(&requests, error));
+    }
+    format.refuse(error, id)
 }
 
 /// Repeats the client's session id in a response, even in a refusal. Not in a 404, because that session is gone.

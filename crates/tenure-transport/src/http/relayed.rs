@@ -98,6 +98,11 @@ impl Router {
             match (what.list(), what) {
                 (Some(list), _) => fanout.list_changed_elsewhere(list),
                 (None, WhatChanged::Resource(uri)) => fanout.resource_updated_elsewhere(&uri),
+                (None, WhatChanged::Task(key)) => {
+                    if let Some(exchanges) = &endpoint.0.exchanges {
+                        exchanges.task_ended_elsewhere(&key);
+                    }
+                }
                 (None, WhatChanged::Tools | WhatChanged::Prompts | WhatChanged::Resources) => {}
             }
         }
@@ -121,7 +126,7 @@ impl Endpoint {
             ..Remote::new(address, if head.is_https { "https" } else { "http" })
         };
         let open = self.observe_relayed(&parts, &remote);
-        let mut sender = match self.vouched(&remote, head.identity.as_ref(), head.attempt) {
+        let mut sender = match self.vouched(&remote, head) {
             Ok(sender) => sender,
             Err(refusal) => return *refusal,
         };

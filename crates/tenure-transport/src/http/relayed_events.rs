@@ -4,8 +4,9 @@
 //! that it passed on. If the other node is lost, it finds the next one, or this node wakes the session, and the stream
 //! goes on after that event, on the same connection of the client: no event is lost, and none comes twice.
 //!
-//! A stream whose client knows no event id yet cannot be continued that way; its request is sent once more, as one that
-//! may have been begun.
+//! A GET without an id begins where the other node says. The stream of a POST whose client knows no event id yet cannot be
+//! continued that way; its request is sent once more, as one that may have been begun. If that is not possible, each request
+//! that has no answer yet gets an error: a client must not wait for ever, and not send it again either.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +20,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use tenure_protocol::{Reason, RequestId, RpcError, message};
+use tenure_protocol::{Incoming, Message, Reason, RequestId, RpcError, message};
 use tenure_session::budget::Taken;
 use tenure_session::port::BoxFuture;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -48,6 +49,8 @@ pub(super) struct RelayedEvents {
     kept: Arc<KeptRequest>,
     /// The request, until its client has an event id.
     carried: Option<KeptBody>,
+    /// The requests of the POST that have no answer yet. Exact until the client has an event id.
+    unanswered: Vec<RequestId>,
     source: Source,
     cutter: EventCutter,
     /// The id of the last event that was passed on.
@@ -55,6 +58,8 @@ pub(super) struct RelayedEvents {
     /// An event without an id was passed on, so that the request cannot be asked anew.
     has_begun: bool,
     breaks: u32,
+    /// The event `done`, which ends the answer to POST `/sse`, is still to come.
+    owes_done: bool,
     /// Ready when the credentials of the client were taken back.
     taken_back: Option<BoxFuture<()>>,
     /// Ready when this node sends its clients to others.
@@ -70,8 +75,6 @@ struct KeptRequest {
     sender: KeptSender,
     is_post: bool,
     format: AnswerFormat,
-    /// Its id, if it is one request.
-    request: Option<RequestId>,
 }
 
 /// The body of a request that may have to be sent once more, and its memory. While it is kept, its client cannot come back, so a
@@ -92,7 +95,9 @@ enum Source {
     Answer(Box<Body>),
     /// No node at present.
     Seeking(BoxFuture<Source>),
-    /// The last words of the stream.
+    /// The stream cannot go on.
+    GivenUp,
+    /// The last event of the stream.
     Closing(Bytes),
     /// Nothing comes any more.
     Over,
@@ -105,16 +110,17 @@ impl RelayedEvents {
         parts: &Parts,
         asker: &Asker<'_>,
         format: AnswerFormat,
-        request: Option<RequestId>,
+        requests: &[RequestId],
     ) -> Option<Self> {
         let _pending = endpoint.0.relay.as_ref()?.pending();
         let carried = KeptBody { body: asker.body.clone(), held: Arc::clone(&asker.held), _pending };
-        Self::new(endpoint, parts, asker.sender, Some(carried), format, request)
+        let events = Self::new(endpoint, parts, asker.sender, Some(carried), format)?;
+        Some(Self { unanswered: requests.to_vec(), ..events })
     }
 
     /// The events of a GET.
     pub(super) fn of_get(endpoint: &Endpoint, parts: &Parts, sender: &Sender<'_>) -> Option<Self> {
-        Self::new(endpoint, parts, sender, None, AnswerFormat::Streamable, None)
+        Self::new(endpoint, parts, sender, None, AnswerFormat::Streamable)
     }
 
     fn new(
@@ -123,7 +129,6 @@ impl RelayedEvents {
         sender: &Sender<'_>,
         carried: Option<KeptBody>,
         format: AnswerFormat,
-        request: Option<RequestId>,
     ) -> Option<Self> {
         let relay = endpoint.0.relay.clone()?;
         let stop = Box::pin(relay.stop().clone().cancelled_owned());
@@ -149,25 +154,31 @@ impl RelayedEvents {
             sender: KeptSender::of(sender),
             is_post: carried.is_some(),
             format,
-            request,
         };
         Some(Self {
             kept: Arc::new(kept),
             carried,
+            unanswered: Vec::new(),
             source: Source::Over,
             cutter: EventCutter::new(longest),
             last,
             has_begun: false,
             breaks: 0,
+            owes_done: format == AnswerFormat::Done,
             taken_back,
             stop,
             is_stopping: false,
         })
     }
 
-    /// Begins with the stream of another node.
-    pub(super) fn reading(self, body: PeerBody) -> Self {
-        Self { source: Source::Peer(body), ..self }
+    /// Begins with the stream of another node. `after` is the id after which that stream begins, if the node has said so.
+    pub(super) fn reading(self, body: PeerBody, after: Option<&[u8]>) -> Self {
+        let last = match after {
+            // It says more than the id of the client, which may be of another server.
+            Some(after) if !self.kept.is_post => Some(after.into()),
+            _ => self.last,
+        };
+        Self { source: Source::Peer(body), last, ..self }
     }
 
     /// How long a client waits before it comes back, when it is sent to another node.
@@ -188,7 +199,7 @@ impl RelayedEvents {
         // Without an id it is unknown where the stream goes on, and an event must not come twice.
         let is_stuck = self.kept.is_post && self.last.is_none() && self.has_begun;
         if is_lost || is_stuck || self.is_stopping {
-            self.source = Source::Closing(self.kept.given_up(self.can_come_back()));
+            self.source = Source::GivenUp;
             return;
         }
         let (kept, last) = (Arc::clone(&self.kept), self.last.clone());
@@ -201,6 +212,41 @@ impl RelayedEvents {
             tokio::time::sleep(pause).await;
             kept.sought(last, carried).await
         }));
+    }
+
+    /// The last events of a stream that does not go on: its client comes back for the rest, or learns which of its requests have
+    /// no answer.
+    fn last_events(&mut self) -> Bytes {
+        let mut out = BytesMut::new();
+        if self.can_come_back() {
+            self.owes_done = false;
+            sse::write_close(self.pause(), &mut out);
+            return out.freeze();
+        }
+        let error = RpcError::of(Reason::Interrupted, LOST);
+        for id in &self.unanswered {
+            sse::write_message(&message::write_error(Some(id), &error), &mut out);
+        }
+        out.freeze()
+    }
+
+    /// Notes which requests an event without an id answers.
+    fn answers(&mut self, event: &[u8]) {
+        for message in sse::messages_of(event) {
+            if let Ok(Message::Response(response)) = Message::parse(&Bytes::copy_from_slice(message)) {
+                self.unanswered.retain(|id| *id != response.id);
+            }
+        }
+    }
+
+    /// Whether the client of POST `/sse` gets this event: it takes every event for a message, and has to be told when there are no
+    /// more. False for one that only has an id.
+    fn suits(&mut self, event: &[u8]) -> bool {
+        if self.kept.format != AnswerFormat::Done {
+            return true;
+        }
+        self.owes_done &= !(event == sse::DONE || sse::is_close(event));
+        !sse::is_prime(event)
     }
 
     /// Notes an event that is passed on.
@@ -243,8 +289,7 @@ impl KeptRequest {
         let is_of_session = self.headers.contains_key(headers::SESSION_ID);
         match carried {
             Some((body, held)) if last.is_none() && is_of_session => self.asked_again(body, held).await,
-            // No note says whether it was carried out.
-            Some(_) if last.is_none() => Source::Closing(self.given_up(false)),
+            Some((body, held)) if last.is_none() => self.called_again(body, held).await,
             _ => self.listened(last.as_deref()).await,
         }
     }
@@ -253,7 +298,6 @@ impl KeptRequest {
     async fn listened(&self, last: Option<&[u8]>) -> Source {
         let parts = self.parts(Method::GET, last);
         let sender = self.sender.sender(Hop::Client);
-        let can_come_back = last.is_some() || !self.is_post;
         match Box::pin(self.endpoint.resumed(&parts, &sender)).await {
             None => {}
             Some(Ok(ResumedCall::Here(flow))) => {
@@ -262,18 +306,14 @@ impl KeptRequest {
             Some(Ok(ResumedCall::Elsewhere(PeerAnswer::Events(answer)))) => {
                 return Source::Peer(answer.into_body());
             }
-            Some(_) => return Source::Closing(self.given_up(can_come_back)),
+            Some(_) => return Source::GivenUp,
         }
         match self.endpoint.opened(&parts, &sender).await {
             Ok(Opened::Here(Ok(events))) => Source::Session(events),
             Ok(Opened::Elsewhere(PeerAnswer::Events(answer))) => Source::Peer(answer.into_body()),
             // The session or the stream has ended meanwhile; a client that comes back is told so.
-            Ok(Opened::Here(Err(_)) | Opened::Elsewhere(PeerAnswer::Whole(_))) => {
-                Source::Closing(self.given_up(can_come_back))
-            }
-            Ok(Opened::Elsewhere(PeerAnswer::NotHere)) | Err(_) => {
-                Source::Closing(self.given_up(can_come_back))
-            }
+            Ok(Opened::Here(Err(_)) | Opened::Elsewhere(PeerAnswer::Whole(_))) => Source::GivenUp,
+            Ok(Opened::Elsewhere(PeerAnswer::NotHere)) | Err(_) => Source::GivenUp,
         }
     }
 
@@ -281,7 +321,7 @@ impl KeptRequest {
     async fn asked_again(&self, body: Bytes, held: Arc<Taken>) -> Source {
         let parts = self.parts(Method::POST, None);
         let sender = self.sender.sender(Hop::Peer(RequestTry::Again));
-        let Ok(id) = session_id(&parts) else { return Source::Over };
+        let Ok(id) = session_id(&parts) else { return Source::GivenUp };
         let mut hold = Hold::of(&sender);
         let carried = Carried::of(&body, self.format);
         // A request of a client is sent to other nodes; `hold` has the mark that one of them may have begun it.
@@ -291,43 +331,54 @@ impl KeptRequest {
             Ok(Placed::Elsewhere(PeerAnswer::Whole(answer))) => as_event(answer.body()),
             Ok(Placed::Here) => {
                 drop(held);
-                let body = http_body_util::Full::new(body.clone());
-                let response = self.endpoint.post(&parts, body, &sender, self.format).await;
-                if is_not_here(&response) {
-                    return Source::Closing(self.given_up(false));
-                }
-                match is_stream(response.headers()) {
-                    true => Source::Answer(Box::new(response.into_body())),
-                    false => as_event_of(response).await,
-                }
+                self.answered_here(&parts, &body, &sender).await
             }
-            Ok(Placed::Elsewhere(PeerAnswer::NotHere)) | Err(_) => Source::Closing(self.given_up(false)),
+            Ok(Placed::Elsewhere(PeerAnswer::NotHere)) | Err(_) => Source::GivenUp,
         }
     }
 
-    /// The last words of a stream that does not go on: its client comes back for the rest, or learns that its request has no
-    /// answer.
-    fn given_up(&self, can_come_back: bool) -> Bytes {
-        let mut out = BytesMut::new();
-        match (&self.request, can_come_back) {
-            (_, true) => sse::write_close(self.endpoint.0.sessions.limits().stop_retry, &mut out),
-            (Some(id), false) => {
-                let error = RpcError::of(Reason::Interrupted, LOST);
-                sse::write_message(&message::write_error(Some(id), &error), &mut out);
+    /// Sends a request without a session once more, if its state says what has become of it, or it may run twice.
+    async fn called_again(&self, body: Bytes, held: Arc<Taken>) -> Source {
+        let parts = self.parts(Method::POST, None);
+        let client = self.sender.sender(Hop::Client);
+        let asker = Asker { sender: &client, body: &body, held };
+        let answered = Box::pin(self.endpoint.exchanged_again(&parts, &asker)).await;
+        drop(asker);
+        match answered {
+            Ok(Some(PeerAnswer::Events(answer))) => Source::Peer(answer.into_body()),
+            Ok(Some(PeerAnswer::Whole(answer))) => as_event(answer.body()),
+            Ok(None) => {
+                let sender = self.sender.sender(Hop::Peer(RequestTry::Again));
+                self.answered_here(&parts, &body, &sender).await
             }
-            (None, false) => {}
+            Ok(Some(PeerAnswer::NotHere)) | Err(_) => Source::GivenUp,
         }
-        out.freeze()
+    }
+
+    /// The answer of this node.
+    async fn answered_here(&self, parts: &Parts, body: &Bytes, sender: &Sender<'_>) -> Source {
+        let body = http_body_util::Full::new(body.clone());
+        let response = self.endpoint.post(parts, body, sender, self.format).await;
+        if is_not_here(&response) {
+            return Source::GivenUp;
+        }
+        match is_stream(response.headers()) {
+            true => Source::Answer(Box::new(response.into_body())),
+            false => as_event_of(response).await,
+        }
     }
 }
 
-/// A whole answer as the only event of the stream.
+/// A whole answer as the only event of the stream. A refusal that names no request answers none.
 fn as_event(answer: &Bytes) -> Source {
-    let mut out = BytesMut::new();
-    if !answer.is_empty() {
-        sse::write_message(answer, &mut out);
+    match Incoming::parse(answer) {
+        Ok(Incoming::One(Message::Response(_)) | Incoming::Batch(_)) => {
+            let mut out = BytesMut::new();
+            sse::write_message(answer, &mut out);
+            Source::Closing(out.freeze())
+        }
+        _ => Source::GivenUp,
     }
-    Source::Closing(out.freeze())
 }
 
 /// The same for an answer of this node.
@@ -345,7 +396,7 @@ impl EventSource for RelayedEvents {
             && !matches!(self.source, Source::Over)
             && taken_back.as_mut().poll(cx).is_ready()
         {
-            (self.source, self.taken_back) = (Source::Over, None);
+            (self.source, self.taken_back, self.owes_done) = (Source::Over, None, false);
             sse::write_close(self.pause(), out);
             return Poll::Ready(Some(()));
         }
@@ -354,7 +405,7 @@ impl EventSource for RelayedEvents {
             // Events of a session of this node end with the session. Without an id the stream is its client's only way to
             // the answer, so it goes on as long as this process lives.
             if self.can_come_back() && matches!(self.source, Source::Peer(_) | Source::Seeking(_)) {
-                self.source = Source::Over;
+                (self.source, self.owes_done) = (Source::Over, false);
                 sse::write_close(self.pause(), out);
                 return Poll::Ready(Some(()));
             }
@@ -362,15 +413,21 @@ impl EventSource for RelayedEvents {
         loop {
             match &mut self.source {
                 Source::Peer(body) => {
-                    while let Some(event) = self.cutter.next() {
+                    if let Some(event) = self.cutter.next() {
                         // This node writes its own.
                         if matches!(event.bytes(), sse::OPENING | sse::KEEP_ALIVE) {
                             continue;
                         }
-                        out.extend_from_slice(event.bytes());
                         let is_event = !event.bytes().starts_with(b":");
                         self.passes(event.id(), is_event);
-                        return Poll::Ready(Some(()));
+                        if is_event && self.carried.is_some() {
+                            self.answers(event.bytes());
+                        }
+                        if self.suits(event.bytes()) {
+                            out.extend_from_slice(event.bytes());
+                            return Poll::Ready(Some(()));
+                        }
+                        continue;
                     }
                     let is_broken = match ready!(body.poll_data(cx)) {
                         Some(Ok(data)) => self.cutter.feed(data).is_err(),
@@ -385,11 +442,14 @@ impl EventSource for RelayedEvents {
                     }
                 }
                 Source::Session(events) => {
-                    let written = ready!(events.poll_write(cx, out));
-                    if written.is_none() {
+                    let begin = out.len();
+                    if ready!(events.poll_write(cx, out)).is_none() {
                         self.source = Source::Over;
+                    } else if self.suits(&out[begin..]) {
+                        return Poll::Ready(Some(()));
+                    } else {
+                        out.truncate(begin);
                     }
-                    return Poll::Ready(written);
                 }
                 Source::Answer(body) => match ready!(Pin::new(body.as_mut()).poll_frame(cx)) {
                     Some(Ok(frame)) => {
@@ -399,7 +459,12 @@ impl EventSource for RelayedEvents {
                     }
                     Some(Err(_)) | None => self.source = Source::Over,
                 },
-                Source::Seeking(seeking) => self.source = ready!(seeking.as_mut().poll(cx)),
+                Source::Seeking(seeking) => {
+                    self.source = ready!(seeking.as_mut().poll(cx));
+                    // A whole answer to POST `/sse` has its own end.
+                    self.owes_done &= !matches!(self.source, Source::Answer(_));
+                }
+                Source::GivenUp => self.source = Source::Closing(self.last_events()),
                 Source::Closing(last) => {
                     out.extend_from_slice(last);
                     let is_empty = last.is_empty();
@@ -407,6 +472,10 @@ impl EventSource for RelayedEvents {
                     if !is_empty {
                         return Poll::Ready(Some(()));
                     }
+                }
+                Source::Over if std::mem::take(&mut self.owes_done) => {
+                    out.extend_from_slice(sse::DONE);
+                    return Poll::Ready(Some(()));
                 }
                 Source::Over => return Poll::Ready(None),
             }

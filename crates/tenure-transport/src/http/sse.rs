@@ -34,6 +34,16 @@ pub(super) fn messages_of(written: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter_map(move |line| whole.or_else(|| line.strip_prefix(b"data: ")))
 }
 
+/// Whether what was written is an event with an id and without a message.
+pub(super) fn is_prime(written: &[u8]) -> bool {
+    written.starts_with(b"id: ") && written.ends_with(b"\ndata: \n\n")
+}
+
+/// Whether what was written only says when the client shall come back.
+pub(super) fn is_close(written: &[u8]) -> bool {
+    written.starts_with(b"retry: ") && messages_of(written).next().is_none()
+}
+
 /// The details of a stream's format; the default is as MCP defines it, the rest is for clients of earlier designs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wording {
@@ -149,6 +159,11 @@ mod tests {
         let unlogged = Item::Event { id: None, body: Bytes::from_static(b"{\n}") };
         assert_eq!(written(&unlogged), "event: message\ndata: {\ndata: }\n\n");
         assert_eq!(written(&Item::Close(Duration::from_secs(5))), "retry: 5000\n\n");
+        let kinds = [Item::Prime(id), Item::Close(Duration::ZERO), event, unlogged, Item::Gap].map(|item| {
+            let written = written(&item);
+            (is_prime(written.as_bytes()), is_close(written.as_bytes()))
+        });
+        assert_eq!(kinds, [(true, false), (false, true), (false, false), (false, false), (false, false)]);
         assert!(written(&Item::Gap).starts_with(": gap"));
     }
 }

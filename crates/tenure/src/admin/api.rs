@@ -23,9 +23,11 @@ use super::caller::AdminCaller;
 use super::error::AdminError;
 use super::live::LiveFeed;
 use super::login::Logins;
+use super::looks::RecentLooks;
 use super::request::Asked;
 use super::role::AdminRole;
 use super::routes::{AdminRoute, ROUTES, Verb};
+use super::through::ToolLists;
 use super::{answers, changes};
 use crate::audit::AdminAction;
 use crate::config::{Config, ShownSetting};
@@ -58,14 +60,30 @@ pub(super) struct AdminState {
     /// The address of the page, if it is served.
     pub(super) url: OnceLock<String>,
     pub(super) live: LiveFeed,
+    pub(super) tools: ToolLists,
+    looks: RecentLooks,
     /// Cancelled when streams have to end.
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
 }
 
+/// Whether an answer has what a viewer may not see, although it was not asked for by a flag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Shows {
+    Facts,
+    Contents,
+}
+
+impl Shows {
+    pub(super) fn contents_if(has_contents: bool) -> Self {
+        if has_contents { Self::Contents } else { Self::Facts }
+    }
+}
+
 /// What was done, and what the audit log should know of it.
 pub(super) struct Outcome {
     pub(super) answer: AdminAnswer,
+    shows: Shows,
     /// What it was about.
     about: Option<String>,
     /// From what, to what.
@@ -79,7 +97,7 @@ impl Outcome {
 
     /// An answer that is ready.
     pub(super) fn answered(answer: AdminAnswer) -> Self {
-        Self { answer, about: None, change: None }
+        Self { answer, shows: Shows::Facts, about: None, change: None }
     }
 
     pub(super) fn rows<Row: Serialize>(rows: &[Row]) -> Self {
@@ -92,6 +110,10 @@ impl Outcome {
 
     pub(super) fn about(self, about: impl Into<String>) -> Self {
         Self { about: Some(about.into()), ..self }
+    }
+
+    pub(super) fn shows(self, shows: Shows) -> Self {
+        Self { shows, ..self }
     }
 
     pub(super) fn change(self, change: Option<String>) -> Self {
@@ -117,6 +139,8 @@ impl AdminApi {
             started: now(),
             url: OnceLock::new(),
             live: LiveFeed::default(),
+            tools: ToolLists::default(),
+            looks: RecentLooks::default(),
             stop,
             tasks: TaskTracker::new(),
         }))
@@ -163,8 +187,15 @@ impl AdminApi {
             true => Err(lacks(AdminRole::Payloads, caller)),
             false => answers::answer(self, route.does, caller, asked).await,
         };
-        // What clients keep is nobody's business unless there is a reason, so a look at it is recorded too.
-        if shows_contents {
+        // What clients keep is theirs, so a look at it is recorded too.
+        let looks_by_itself = match &outcome {
+            Ok(Outcome { shows: Shows::Contents, about, .. }) => {
+                let about = about.clone().unwrap_or_default();
+                self.0.looks.is_new(&caller.share(), route.operation(), about, now())
+            }
+            _ => false,
+        };
+        if shows_contents || looks_by_itself {
             let operation = format!("{}.contents", route.operation());
             self.record(caller, &operation, asked, &outcome);
         }
@@ -194,6 +225,9 @@ impl AdminApi {
     ) {
         let (is_done, about, change) = match outcome {
             Ok(outcome) => (true, outcome.about.clone(), outcome.change.clone()),
+            Err(AdminError { done: Some(done), .. }) => {
+                (false, Some(done.about.clone()), Some(done.change.clone()))
+            }
             Err(_) => (false, None, None),
         };
         let about = about.unwrap_or_else(|| asked.subject());

@@ -50,7 +50,35 @@ pub(super) enum Standing {
     Credentials(Authenticator, Arc<Identity>),
 }
 
+/// Whose share of what is bounded a request counts to: a login, a key or the subject of tokens, or a user of the machine.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum CallerShare {
+    User(Option<u32>),
+    Login(u64),
+    Principal(String),
+}
+
+impl CallerShare {
+    /// What it is called in words.
+    pub(super) fn noun(&self) -> &'static str {
+        match self {
+            Self::User(_) => "user",
+            Self::Login(_) => "login",
+            Self::Principal(_) => "key",
+        }
+    }
+}
+
 impl AdminCaller {
+    /// Whose share its requests count to.
+    pub(super) fn share(&self) -> CallerShare {
+        match &self.standing {
+            Standing::Connection => CallerShare::User(self.uid),
+            Standing::Login(watch) => CallerShare::Login(watch.number()),
+            Standing::Credentials(..) => CallerShare::Principal(self.name.clone()),
+        }
+    }
+
     /// A user of this machine who may open the control socket.
     pub(crate) fn at_socket(uid: Option<u32>) -> Self {
         Self {

@@ -18,7 +18,7 @@ use super::request::Asked;
 use super::routes::{Does, SESSION_FILTER};
 use super::through;
 use crate::logs;
-use crate::operator::{DataFate, Revoked, SessionFilter, now};
+use crate::operator::{DataFate, HalfRevoked, Revoked, SessionFilter, now};
 
 /// The most sessions that one request ends.
 const MOST_REVOKED: u64 = 10_000;
@@ -70,7 +70,14 @@ pub(super) async fn change(
             let name = principal(asked)?;
             let data: bool = asked.read("data")?.unwrap_or_default();
             let fate = if data { DataFate::Ended } else { DataFate::Kept };
-            let ended = operator.revoke_principal(name, fate).await?;
+            let ended = operator.revoke_principal(name, fate).await;
+            let ended = ended.map_err(|HalfRevoked { failure, ended }| {
+                let error = AdminError::from(failure);
+                match ended {
+                    Some(ended) => error.after(name.to_owned(), json!({ "ended": ended }).to_string()),
+                    None => error,
+                }
+            })?;
             let change = json!({ "ended": ended }).to_string();
             Ok(Outcome::of(&ended).about(name).change(Some(change)))
         }
@@ -173,7 +180,7 @@ fn detach(api: &AdminApi, asked: &Asked) -> Result<Outcome, AdminError> {
         true => {
             Ok(Outcome::of(&json!({ "detached": true })).about(format!("{} stream {stream}", key.label())))
         }
-        false => Err(AdminError::not_found("Nobody reads this stream")),
+        false => Err(AdminError::not_found("No connection reads this stream")),
     }
 }
 
@@ -213,16 +220,26 @@ async fn revoke_sessions(api: &AdminApi, asked: &Asked) -> Result<Outcome, Admin
             false => found.hint("look at them once more, and say how many they are"),
         }
     })?;
-    let mut done = EndedSessions { ended: 0, gone: 0 };
+    let filter = asked.read::<Value>("filter")?.unwrap_or_default();
+    let (mut done, of) = (EndedSessions { ended: 0, gone: 0 }, keys.len());
     for key in keys {
-        match api.0.operator.revoke(key).await? {
-            Revoked::Now => done.ended += 1,
-            Revoked::Before(_) | Revoked::Unknown => done.gone += 1,
+        match api.0.operator.revoke(key).await {
+            Ok(Revoked::Now) => done.ended += 1,
+            Ok(Revoked::Before(_) | Revoked::Unknown) => done.gone += 1,
+            Err(failure) => return Err(half_way(failure.into(), &done, of, &filter)),
         }
     }
-    let filter = asked.read::<Value>("filter")?.unwrap_or_default();
     let change = json!({ "filter": filter, "ended": done.ended }).to_string();
     Ok(Outcome::of(&done).about(format!("{} sessions", done.ended)).change(Some(change)))
+}
+
+/// The error of ends of which some were done: the caller and the audit log hear how many.
+fn half_way(error: AdminError, done: &EndedSessions, of: usize, filter: &Value) -> AdminError {
+    let EndedSessions { ended, gone } = *done;
+    let were = if ended == 1 { "was" } else { "were" };
+    let message = format!("{}; {ended} of {of} sessions {were} ended before that", error.message);
+    let change = json!({ "filter": filter, "ended": ended, "left": of - ended - gone }).to_string();
+    AdminError { message, ..error }.after(format!("{ended} of {of} sessions"), change)
 }
 
 async fn change_settings(api: &AdminApi, asked: &Asked) -> Result<Outcome, AdminError> {

@@ -1,5 +1,7 @@
 //! An error of the API, as its callers see it.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use serde::Serialize;
 
@@ -14,10 +16,23 @@ pub(crate) struct AdminError {
     pub(super) message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
+    /// When it may be tried again.
+    #[serde(skip)]
+    pub(super) retry_after: Option<Duration>,
+    /// What was done all the same.
+    #[serde(skip)]
+    pub(super) done: Option<Box<PartlyDone>>,
+}
+
+/// What was done before a change failed, for the audit log.
+#[derive(Clone, Debug)]
+pub(super) struct PartlyDone {
+    pub(super) about: String,
+    pub(super) change: String,
 }
 
 /// Every reason with its status, as the document has them.
-pub(super) const REASONS: [(&str, u16, &str); 10] = [
+pub(super) const REASONS: [(&str, u16, &str); 11] = [
     ("bad_request", 400, "The request is not as the document says"),
     ("unauthorized", 401, "The caller is not logged in"),
     ("forbidden", 403, "The caller's role does not allow it"),
@@ -27,6 +42,7 @@ pub(super) const REASONS: [(&str, u16, &str); 10] = [
     ("conflict", 409, "It is no longer as the caller thinks"),
     ("failed", 422, "It was tried and did not work"),
     ("not_supported", 422, "This server cannot do it"),
+    ("rate_limited", 429, "The address of the caller has shown too many bad credentials"),
     ("unavailable", 503, "Try again later"),
 ];
 
@@ -35,7 +51,7 @@ impl AdminError {
         let known = REASONS.iter().find(|(known, ..)| *known == reason);
         let status = known.and_then(|(_, status, _)| StatusCode::from_u16(*status).ok());
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self { status, reason, message: message.into(), hint: None }
+        Self { status, reason, message: message.into(), hint: None, retry_after: None, done: None }
     }
 
     pub(super) fn bad(message: impl Into<String>) -> Self {
@@ -76,8 +92,22 @@ impl AdminError {
         Self::new("not_supported", message)
     }
 
+    pub(super) fn rate_limited(retry_after: Option<Duration>) -> Self {
+        let error = Self::new("rate_limited", "Too many credentials from this address were not good");
+        Self {
+            retry_after,
+            ..error.hint("good credentials are let in all the same; `limits.failed_credentials` is the limit")
+        }
+    }
+
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new("unavailable", message)
+    }
+
+    /// Says what was done before it failed.
+    #[must_use]
+    pub(super) fn after(self, about: String, change: String) -> Self {
+        Self { done: Some(Box::new(PartlyDone { about, change })), ..self }
     }
 
     #[must_use]

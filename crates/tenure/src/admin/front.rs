@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CACHE_CONTROL, COOKIE, ETAG, HeaderValue, IF_NONE_MATCH, SET_COOKIE, WWW_AUTHENTICATE};
+use hyper::header::{
+    CACHE_CONTROL, COOKIE, ETAG, HeaderValue, IF_NONE_MATCH, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use serde::Deserialize;
+use tenure_transport::strangers::GuardedConnection;
 
 use super::api::{AdminAnswer, AdminApi, BASE, read_body, refuse, with_type};
 use super::caller::{AdminCaller, Standing, Via, user_name};
@@ -16,6 +19,7 @@ use super::error::AdminError;
 use super::guard::{Guard, add_headers, check_page};
 use super::keys::OperatorKeys;
 use super::login::{LOGIN_TIME, Login};
+use super::refused::{FailedCallers, NotLetIn};
 use crate::audit::AdminAction;
 use crate::operator::now;
 use crate::page;
@@ -30,6 +34,7 @@ struct FrontState {
     keys: OperatorKeys,
     guard: Guard,
     cookie: CookieName,
+    failed: FailedCallers,
 }
 
 /// The name of the cookie, and whether it travels over TLS alone.
@@ -79,20 +84,36 @@ impl Front {
         has_tls: bool,
     ) -> Self {
         let (guard, cookie) = (Guard::new(address, hosts), CookieName::of(address.port(), has_tls));
-        Self(Arc::new(FrontState { api, keys, guard, cookie }))
+        let failed = FailedCallers::new(&api.0.config, api.0.operator.audit().cloned());
+        Self(Arc::new(FrontState { api, keys, guard, cookie, failed }))
     }
 
-    /// Answers a request.
+    /// Forgets addresses whose failures are long ago.
+    pub(super) fn forget(&self) {
+        self.0.failed.forget();
+    }
+
+    /// Answers a request. A connection whose caller shows good credentials may stay.
     ///
     /// # Cancel safety
     /// A change that has begun is finished.
-    pub(super) async fn answer(&self, remote: SocketAddr, request: Request<Incoming>) -> AdminAnswer {
-        let mut answer = match self.answered(remote, request).await {
+    pub(super) async fn answer(
+        &self,
+        remote: SocketAddr,
+        connection: &GuardedConnection,
+        request: Request<Incoming>,
+    ) -> AdminAnswer {
+        let mut answer = match self.answered(remote, connection, request).await {
             Ok(answer) => answer,
-            Err(error) => {
+            Err(refused) => {
+                let error = self.0.failed.refuse(remote, refused);
                 let mut answer = refuse(&error);
                 if answer.status() == StatusCode::UNAUTHORIZED {
                     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                }
+                if let Some(after) = error.retry_after {
+                    // Rounded up: a caller that waits as long as it is told is not refused once more.
+                    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after.as_secs() + 1));
                 }
                 answer
             }
@@ -104,8 +125,9 @@ impl Front {
     async fn answered(
         &self,
         remote: SocketAddr,
+        connection: &GuardedConnection,
         request: Request<Incoming>,
-    ) -> Result<AdminAnswer, AdminError> {
+    ) -> Result<AdminAnswer, NotLetIn> {
         let (head, body) = request.into_parts();
         self.0.guard.check_host(&head, remote)?;
         match (&head.method, head.uri.path()) {
@@ -113,25 +135,45 @@ impl Front {
                 if path == BASE || path.strip_prefix(BASE).is_some_and(|rest| rest.starts_with('/')) =>
             {
                 let caller = self.caller(&head, remote).await?;
+                if !connection.is_proven().await {
+                    let error = AdminError::unavailable("Operators have too many connections open already");
+                    return Err(error.hint("close some pages").into());
+                }
                 Ok(self.0.api.answer(&caller, Request::from_parts(head, body)).await)
             }
-            (&Method::POST, "/login") => self.log_in(&head, body, remote).await,
-            (&Method::POST, "/logout") => self.log_out(&head),
-            (&Method::GET | &Method::HEAD, _) => page(&head),
-            _ => Err(AdminError::method()),
+            (&Method::POST, "/login") => {
+                let answer = self.log_in(&head, body, remote).await?;
+                // Whether it may stay or not: the link is used up, so the page has to get its cookie.
+                connection.is_proven().await;
+                Ok(answer)
+            }
+            (&Method::POST, "/logout") => Ok(self.log_out(&head)?),
+            (&Method::GET | &Method::HEAD, _) => {
+                // Files are for everybody, but a browser that is logged in needs no other connection for the rest.
+                if self.login(&head).is_some() {
+                    connection.is_proven().await;
+                }
+                Ok(page(&head)?)
+            }
+            _ => Err(AdminError::method().into()),
         }
     }
 
+    /// The login of a request's cookie.
+    fn login(&self, head: &Parts) -> Option<Arc<Login>> {
+        self.0.api.0.logins.find(self.0.cookie.read(&head.headers)?, now())
+    }
+
     /// Who asks. A key wins over a cookie.
-    async fn caller(&self, head: &Parts, remote: SocketAddr) -> Result<AdminCaller, AdminError> {
+    async fn caller(&self, head: &Parts, remote: SocketAddr) -> Result<AdminCaller, NotLetIn> {
         if let Some(caller) = self.0.keys.caller(head, remote).await? {
             return Ok(caller);
         }
-        let cookie = self.0.cookie.read(&head.headers);
-        let cookie = cookie.ok_or_else(|| AdminError::unauthorized("You are not logged in"))?;
+        if self.0.cookie.read(&head.headers).is_none() {
+            return Err(AdminError::unauthorized("You are not logged in").into());
+        }
         check_page(head)?;
-        let login = self.0.api.0.logins.find(cookie, now());
-        let login = login.ok_or_else(|| AdminError::unauthorized("Your login is over"))?;
+        let login = self.login(head).ok_or_else(NotLetIn::by_cookie)?;
         Ok(caller_of(&login, remote))
     }
 
@@ -140,17 +182,14 @@ impl Front {
         head: &Parts,
         body: Incoming,
         remote: SocketAddr,
-    ) -> Result<AdminAnswer, AdminError> {
+    ) -> Result<AdminAnswer, NotLetIn> {
         check_page(head)?;
         let order: LoginOrder = serde_json::from_slice(&read_body(body).await?)
             .map_err(|error| AdminError::bad(format!("The body has to be {{\"code\": …}}: {error}")))?;
         let logged_in = self.0.api.0.logins.log_in(&order.code, Some(remote), now());
-        let (cookie, login) = logged_in.ok_or_else(|| {
-            AdminError::unauthorized("This link was used, or its minute is over")
-                .hint("run `tenure admin open` once more")
-        })?;
+        let (cookie, login) = logged_in.ok_or_else(NotLetIn::by_code)?;
         self.note(&caller_of(&login, remote), "login");
-        self.with_cookie(&cookie, LOGIN_TIME.as_secs())
+        Ok(self.with_cookie(&cookie, LOGIN_TIME.as_secs())?)
     }
 
     fn log_out(&self, head: &Parts) -> Result<AdminAnswer, AdminError> {

@@ -1,7 +1,7 @@
 //! What may come from a browser: the host that a request is for, and the page that sends it.
 //!
 //! A page of another site can make a browser send requests here, and a rebound name can make them look like our own. Neither
-//! can make it send another `Host`, another `Sec-Fetch-Site`, or a header that needs our permission, which nobody is given.
+//! can make it send another `Host`, another `Sec-Fetch-Site`, or a header that needs our permission, which no page is given.
 
 use std::net::SocketAddr;
 

@@ -16,7 +16,7 @@ use tenure_session::revocation;
 
 use super::api::BASE;
 use super::caller::{AdminCaller, Standing, Via};
-use super::error::AdminError;
+use super::refused::NotLetIn;
 use super::role::AdminRole;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -86,9 +86,9 @@ impl OperatorKeys {
         &self,
         head: &Parts,
         remote: SocketAddr,
-    ) -> Result<Option<AdminCaller>, AdminError> {
+    ) -> Result<Option<AdminCaller>, NotLetIn> {
         let presented = Presented::read(&head.headers, &head.uri, head.method.as_str());
-        let presented = presented.map_err(|refusal| refused(&refusal))?;
+        let presented = presented.map_err(|refusal| NotLetIn::by_credentials(&refusal))?;
         if presented.is_empty() {
             return Ok(None);
         }
@@ -98,10 +98,7 @@ impl OperatorKeys {
             CredentialKind::Token | CredentialKind::Certificate => (Via::Token, self.of_tokens.as_deref()),
         };
         let role = prefix.and_then(|prefix| AdminRole::of_scopes(prefix, identity.scopes()));
-        let role = role.ok_or_else(|| {
-            AdminError::forbidden(format!("{} has no scope for operators", identity.principal()))
-                .hint("make one with `tenure keys new NAME --scope admin:viewer`")
-        })?;
+        let role = role.ok_or_else(|| NotLetIn::without_role(identity.principal()))?;
         Ok(Some(AdminCaller {
             name: identity.principal().to_owned(),
             role,
@@ -112,10 +109,7 @@ impl OperatorKeys {
         }))
     }
 
-    async fn verified(
-        &self,
-        presented: &Presented<'_>,
-    ) -> Result<(Authenticator, Arc<Identity>), AdminError> {
+    async fn verified(&self, presented: &Presented<'_>) -> Result<(Authenticator, Arc<Identity>), NotLetIn> {
         // With a file of their own, the keys of clients open nothing.
         let own = self.own.iter().map(|own| (own, true));
         let shared = self.shared.iter().filter(|_| self.own.is_none() || self.of_tokens.is_some());
@@ -130,16 +124,7 @@ impl OperatorKeys {
                 Err(found) => refusal = found,
             }
         }
-        Err(refused(&refusal))
-    }
-}
-
-fn refused(refusal: &AuthRefusal) -> AdminError {
-    match refusal {
-        AuthRefusal::Unavailable { .. } => {
-            AdminError::unavailable("The credentials cannot be checked at present")
-        }
-        _ => AdminError::unauthorized("The credentials are not good"),
+        Err(NotLetIn::by_credentials(&refusal))
     }
 }
 

@@ -1,4 +1,7 @@
 //! The port of the page and the API: bound, guarded by TLS where it has to be, served until the process stops.
+//!
+//! Its connections are those of a port at which every caller needs credentials (`tenure-transport`, `strangers`): on loopback
+//! too, since any program of the machine reaches it there, and strangers must not keep operators out when they are needed.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -8,10 +11,11 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tenure_transport::stall::Stall;
+use tenure_transport::strangers::{GuardedConnection, GuardedConnections};
 use tenure_transport::tls::{self, TlsAcceptor};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -21,8 +25,12 @@ use super::keys::OperatorKeys;
 use crate::config::Config;
 use crate::failure::Failure;
 
-/// Connections at once; more wait in the kernel's queue.
+/// Connections of operators at once, in all and of one address. Operators behind a tunnel have the same address.
 const MAX_CONNECTIONS: usize = 128;
+const MAX_OF_ADDRESS: usize = 64;
+
+/// How long a connection may last whose caller has not shown good credentials: enough to load the page and log in.
+const STRANGER_TIME: Duration = Duration::from_secs(10);
 
 /// Connections that wait in the kernel's queue.
 const BACKLOG: u32 = 64;
@@ -36,7 +44,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How often an address is tried that the process before this one has not given up yet.
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 
-/// How often the file of keys is looked at.
+/// How often the file of keys is looked at, and addresses are forgotten whose failures are long ago.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// The port, bound or about to be.
@@ -45,6 +53,17 @@ pub(crate) struct AdminListener {
     tls: Option<TlsAcceptor>,
     keys: OperatorKeys,
     hosts: Vec<String>,
+    /// How long an operator may read nothing while there is something to read.
+    stall: Duration,
+}
+
+/// What a connection is served with.
+#[derive(Clone)]
+struct Serving {
+    front: Front,
+    tls: Option<TlsAcceptor>,
+    stall: Duration,
+    stop: CancellationToken,
 }
 
 enum Place {
@@ -95,7 +114,8 @@ impl AdminListener {
                     .hint("stop the other process, or choose another port with `--admin=127.0.0.1:PORT`"));
             }
         };
-        Ok(Some(Self { place, tls, keys: keys.clone(), hosts: config.admin.hosts.clone() }))
+        let (hosts, stall) = (config.admin.hosts.clone(), config.bounds.stall_timeout);
+        Ok(Some(Self { place, tls, keys: keys.clone(), hosts, stall }))
     }
 
     /// Where it listens, or will.
@@ -110,7 +130,7 @@ impl AdminListener {
     /// # Cancel safety
     /// Dropping it drops every connection.
     pub(crate) async fn run(self, api: AdminApi, stop: CancellationToken) {
-        let Self { place, tls, keys, hosts } = self;
+        let Self { place, tls, keys, hosts, stall } = self;
         let bound = match place {
             Place::Bound(listener, address) => Some((listener, address)),
             Place::Later(address) => stop.run_until_cancelled(wait_for(address)).await,
@@ -130,33 +150,26 @@ impl AdminListener {
             loop {
                 tokio::time::sleep(REFRESH).await;
                 keys.refresh().await;
+                front.forget();
             }
         };
+        let serving = Serving { front: front.clone(), tls, stall, stop };
         tokio::select! {
-            () = serve(listener, tls, front, stop) => {}
+            () = serve(listener, serving) => {}
             () = refreshing => {}
         }
     }
 }
 
-async fn serve(
-    listener: tokio::net::TcpListener,
-    tls: Option<TlsAcceptor>,
-    front: Front,
-    stop: CancellationToken,
-) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn serve(listener: tokio::net::TcpListener, serving: Serving) {
+    let guarded = GuardedConnections::new(MAX_CONNECTIONS, MAX_OF_ADDRESS, STRANGER_TIME);
     let mut connections = JoinSet::new();
     loop {
-        let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await.map_err(std::io::Error::other)?;
-            listener.accept().await.map(|(stream, peer)| (stream, peer, permit))
-        };
         let accepted = tokio::select! {
-            accepted = accepted => accepted,
-            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+            () = serving.stop.cancelled() => break,
         };
-        let (stream, peer, permit) = match accepted {
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "could not accept a connection of an operator");
@@ -164,13 +177,12 @@ async fn serve(
                 continue;
             }
         };
-        let (front, tls, stop) = (front.clone(), tls.clone(), stop.clone());
+        let (guard, serving) = (guarded.begin(peer.ip()), serving.clone());
         connections.spawn(async move {
-            match tls {
-                None => connection(stream, peer, front, stop).await,
-                Some(tls) => with_tls(&tls, stream, peer, front, stop).await,
+            tokio::select! {
+                () = serving.connection(stream, peer, guard.clone()) => {}
+                () = guard.is_over() => tracing::debug!(%peer, "a connection at the port for operators showed no credentials"),
             }
-            drop(permit);
         });
         // Forget the connections that have ended.
         while connections.try_join_next().is_some() {}
@@ -183,44 +195,45 @@ async fn serve(
     connections.shutdown().await;
 }
 
-async fn with_tls(
-    tls: &TlsAcceptor,
-    stream: TcpStream,
-    peer: SocketAddr,
-    front: Front,
-    stop: CancellationToken,
-) {
-    match tokio::time::timeout(HEAD_TIME, tls.accept(stream)).await {
-        Ok(Ok(stream)) => connection(stream, peer, front, stop).await,
-        Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake of an operator failed"),
-        Err(_) => tracing::debug!("the TLS handshake of an operator took too long"),
-    }
-}
-
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: SocketAddr,
-    front: Front,
-    stop: CancellationToken,
-) {
-    let service = service_fn(move |request| {
-        let front = front.clone();
-        async move { Ok::<_, std::convert::Infallible>(front.answer(peer, request).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+impl Serving {
+    async fn connection(self, stream: TcpStream, peer: SocketAddr, guard: GuardedConnection) {
+        let Some(tls) = &self.tls else {
+            let stream = Stall::new(stream, self.stall);
+            return self.requests(stream, peer, guard).await;
+        };
+        match tokio::time::timeout(HEAD_TIME, tls::accept(tls, stream, self.stall)).await {
+            Ok(Ok(stream)) => self.requests(stream, peer, guard).await,
+            Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake of an operator failed"),
+            Err(_) => tracing::debug!("the TLS handshake of an operator took too long"),
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "the connection of an operator ended");
+    }
+
+    async fn requests(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: SocketAddr,
+        guard: GuardedConnection,
+    ) {
+        let front = self.front.clone();
+        let service = service_fn(move |request| {
+            let (front, guard) = (front.clone(), guard.clone());
+            async move { Ok::<_, std::convert::Infallible>(front.answer(peer, &guard, request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the connection of an operator ended");
+        }
     }
 }
 

@@ -4,10 +4,11 @@
 //! fit is dropped and counted, and the page is told how many rows it missed. A page that reads nothing for a minute, or that
 //! is no longer logged in, is let go.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::{Body, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, watch};
@@ -23,12 +25,13 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::answers;
 use super::api::{AdminApi, Outcome};
-use super::caller::AdminCaller;
+use super::caller::{AdminCaller, CallerShare};
 use super::error::AdminError;
 use crate::figures::Live;
 
-/// Pages that follow at once.
+/// Pages that follow at once, in all and of one login or key.
 const MOST_PAGES: usize = 16;
+const MOST_OF_ONE: usize = 8;
 
 /// Events that wait for one page.
 const QUEUE: usize = 256;
@@ -42,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What all pages share.
 pub(super) struct LiveFeed {
     overview: watch::Sender<Bytes>,
-    pages: Arc<AtomicUsize>,
+    pages: Arc<PageCounts>,
     /// Whether there is a task that makes overviews.
     is_made: AtomicBool,
 }
@@ -57,25 +60,56 @@ impl Default for LiveFeed {
     }
 }
 
+/// The pages that follow, of each login or key.
+#[derive(Debug, Default)]
+struct PageCounts(Mutex<HashMap<CallerShare, usize>>);
+
 /// Counts a page while it follows.
-struct Page(Arc<AtomicUsize>);
+#[derive(Debug)]
+struct Page {
+    counts: Arc<PageCounts>,
+    of: CallerShare,
+}
+
+impl PageCounts {
+    fn all(&self) -> usize {
+        self.0.lock().values().sum()
+    }
+
+    /// Counts one page more.
+    ///
+    /// # Errors
+    /// When there are too many already.
+    fn add(self: &Arc<Self>, of: CallerShare) -> Result<Page, AdminError> {
+        let mut pages = self.0.lock();
+        let too_many = |text: String| Err(AdminError::unavailable(text).hint("close one of them"));
+        if pages.get(&of).is_some_and(|count| *count >= MOST_OF_ONE) {
+            return too_many(format!("{MOST_OF_ONE} pages of this {} follow already", of.noun()));
+        }
+        if pages.values().sum::<usize>() >= MOST_PAGES {
+            return too_many(format!("{MOST_PAGES} pages follow already"));
+        }
+        *pages.entry(of.clone()).or_default() += 1;
+        Ok(Page { counts: Arc::clone(self), of })
+    }
+}
 
 impl Drop for Page {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut pages = self.counts.0.lock();
+        if let Some(count) = pages.get_mut(&self.of) {
+            *count -= 1;
+            if *count == 0 {
+                pages.remove(&self.of);
+            }
+        }
     }
 }
 
 /// The stream for one page.
 pub(super) fn stream(api: &AdminApi, caller: &AdminCaller, topics: Topics) -> Result<Outcome, AdminError> {
     let feed = &api.0.live;
-    let before = feed.pages.fetch_add(1, Ordering::Relaxed);
-    let page = Page(Arc::clone(&feed.pages));
-    if before >= MOST_PAGES {
-        return Err(
-            AdminError::unavailable(format!("{MOST_PAGES} pages follow already")).hint("close one of them")
-        );
-    }
+    let page = feed.pages.add(caller.share())?;
     if !feed.is_made.swap(true, Ordering::AcqRel) {
         let api = api.clone();
         api.0.tasks.clone().spawn(async move { make_overviews(&api).await });
@@ -104,9 +138,9 @@ async fn make_overviews(api: &AdminApi) {
     let feed = &api.0.live;
     loop {
         // A page that came after the last look finds either this task or none.
-        if feed.pages.load(Ordering::Relaxed) == 0 {
+        if feed.pages.all() == 0 {
             feed.is_made.store(false, Ordering::Release);
-            if feed.pages.load(Ordering::Relaxed) == 0 || feed.is_made.swap(true, Ordering::AcqRel) {
+            if feed.pages.all() == 0 || feed.is_made.swap(true, Ordering::AcqRel) {
                 return;
             }
         }

@@ -295,6 +295,11 @@ impl Login {
 }
 
 impl LoginWatch {
+    /// The number of the login, which no other one has.
+    pub(super) fn number(&self) -> u64 {
+        self.0.number
+    }
+
     pub(super) fn is_good(&self) -> bool {
         !self.0.is_revoked.load(Ordering::Relaxed) && self.0.expires > crate::operator::now()
     }
@@ -394,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_nobody_uses_do_not_pile_up() {
+    fn unused_codes_do_not_pile_up() {
         let logins = Logins::default();
         let (first, _) = logins.code(None, AdminRole::Admin, NOW);
         for _ in 0..MOST_CODES {

@@ -4,9 +4,9 @@
 //! operators log in. `routes` is the one table of what can be asked: requests are checked against it, rights too, and the
 //! OpenAPI document is made from it. Nothing changes by GET, every change has a reason, and the audit log has every change.
 //!
-//! Read in this order: `routes` (the table), `request` (what was asked), `api` (the way of a request), `answers` (what is
+//! Read in this order: `routes` (the table), `request` (what was asked), `looks` (looks that were recorded lately), `api` (the way of a request), `answers` (what is
 //! read), `changes`, `live` (news as a stream), `through` (requests to servers behind), `caller` (who asks), `login` (codes and cookies), `keys`, `guard` (what may
-//! come from a browser), `front` (the port's requests and the page), `listener` (the port).
+//! come from a browser), `refused` (callers that are not let in), `front` (the port's requests and the page), `listener` (the port).
 
 mod role;
 mod error;
@@ -14,6 +14,7 @@ mod routes;
 mod openapi;
 mod request;
 mod caller;
+mod looks;
 mod api;
 mod answers;
 mod changes;
@@ -22,6 +23,7 @@ mod through;
 mod login;
 mod keys;
 mod guard;
+mod refused;
 mod front;
 mod listener;
 

@@ -12,7 +12,7 @@ use tenure_protocol::json::members;
 use tenure_protocol::message::{refusal_in, says_it_failed};
 use tenure_protocol::{Method, Notification, Reason, Reply, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
-use tenure_session::call::CallContext;
+use tenure_session::call::{CallContext, RefusalMark};
 use tenure_session::port::BoxFuture;
 use tenure_session::{forward_link, forward_responder};
 use tokio::time::Instant;
@@ -86,7 +86,7 @@ impl Responder for Audited<dyn Responder> {
 
 fn audited(
     audit: &Arc<Audit>,
-    call: Call,
+    mut call: Call,
     pass: impl FnOnce(Call) -> BoxFuture<Reply> + Send + 'static,
 ) -> BoxFuture<Reply> {
     let name = match call.request.method {
@@ -100,6 +100,7 @@ fn audited(
     let open = OpenCallRecord {
         record: Some(Box::new(describe(audit, &call, name.as_deref()))),
         began: Instant::now(),
+        refusal: call.context.marks_refusal(),
         audit: Arc::clone(audit),
     };
     if !audit.is_required {
@@ -193,6 +194,9 @@ fn shown(arguments: &[u8], redact: &[String]) -> Box<str> {
 struct OpenCallRecord {
     record: Option<Box<Record>>,
     began: Instant,
+    /// Set by the limit that refuses the call. What an answer says of itself does not count: a server could hide its calls so, or have
+    /// all calls of a caller refused.
+    refusal: RefusalMark,
     audit: Arc<Audit>,
 }
 
@@ -207,7 +211,7 @@ impl OpenCallRecord {
     /// Records how the call ended. Returns whether that is kept.
     async fn end(mut self, reply: &Reply) -> bool {
         let Some(mut record) = self.finished() else { return false };
-        let limit = limit_of(reply);
+        let claimed = limit_of(reply);
         match reply {
             Ok(result) => {
                 record.bytes_out = Some(result.bytes().len() as u64);
@@ -220,13 +224,16 @@ impl OpenCallRecord {
                 record.reason = error.reason().map(|reason| reason.as_str().into());
             }
         }
-        if let Some(reason) = limit {
+        if let Some(reason) = claimed.filter(|_| self.refusal.is_set()) {
             let record = limited(*record, reason);
             if !self.audit.is_required {
                 self.audit.refused_call(record);
                 return true;
             }
             return self.audit.refused_after_all(record).kept().await;
+        }
+        if let Some(id) = record.request_id.as_ref().filter(|_| claimed.is_some()) {
+            self.audit.was_told(id);
         }
         let receipt = self.audit.record(record);
         drop(self);
@@ -255,7 +262,7 @@ impl Drop for OpenCallRecord {
     }
 }
 
-/// The limit that has refused a call, in whichever form; `None` if none has.
+/// The limit that an answer names as the reason of a refusal, in whichever form; `None` if it names none.
 fn limit_of(reply: &Reply) -> Option<Reason> {
     let reason = match reply {
         Ok(result) if says_it_failed(result.bytes()) => refusal_in(result.bytes()),

@@ -21,5 +21,7 @@ mod verify;
 
 pub(crate) use calls::Audited;
 pub(crate) use chain::Head;
-pub(crate) use start::{AdminAction, AdminIdentity, Audit, AuditSettings, head_place, node_name};
+pub(crate) use start::{
+    AdminAction, AdminIdentity, Audit, AuditSettings, RefusedOperator, head_place, node_name,
+};
 pub(crate) use verify::{Broken, LogEnd, LogFile, Verified, verify};

@@ -89,6 +89,22 @@ pub(crate) enum AdminIdentity<'a> {
     Principal(&'a str),
 }
 
+/// A caller that the port for operators did not let in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusedOperator<'a> {
+    /// Whose credentials they are, if they are good for something else.
+    pub(crate) principal: Option<&'a str>,
+    /// What was shown: a code, a cookie, or a key or token.
+    pub(crate) shown: Option<&'a str>,
+    /// The status of the answer.
+    pub(crate) code: u16,
+    pub(crate) reason: &'a str,
+    pub(crate) remote: IpAddr,
+}
+
+/// The method of a record about such a caller: what it asked for does not matter, and may be anything.
+const ADMIN: &str = "admin";
+
 impl Audit {
     /// Opens the log. The first record says which key signs it.
     ///
@@ -162,7 +178,7 @@ impl Audit {
     /// Records that a limit inside of this layer has refused a call. The request that it belongs to is not recorded once more.
     pub(super) fn refused_call(&self, record: Record) {
         if let Some(id) = &record.request_id {
-            self.refusals.lock().was_told(id.clone());
+            self.was_told(id);
         }
         self.refused(record);
     }
@@ -170,10 +186,15 @@ impl Audit {
     /// The same for a call whose beginning was recorded: its end is too.
     pub(super) fn refused_after_all(&self, record: Record) -> Receipt {
         if let Some(id) = &record.request_id {
-            self.refusals.lock().was_told(id.clone());
+            self.was_told(id);
         }
         self.counts_refusal(&record);
         self.record(Box::new(Record { event: Event::CallFinished, ..record }))
+    }
+
+    /// Notes that the call of this request is recorded, so that its answer is not recorded as a refusal.
+    pub(super) fn was_told(&self, id: &str) {
+        self.refusals.lock().was_told(id.into());
     }
 
     /// Records how a request was refused, unless its call was recorded.
@@ -224,6 +245,17 @@ impl Audit {
         record.reason = action.reason.map(|reason| shortened(reason.to_owned()).into());
         record.remote = action.remote.map(|remote| remote.to_string().into());
         self.note(record);
+    }
+
+    /// Records a caller that the port for operators did not let in. Of very many only their number is recorded.
+    pub(crate) fn refused_operator(&self, refused: &RefusedOperator<'_>) {
+        let mut record = self.begin(Event::Refused);
+        let principal = refused.principal.map_or(Principal::ANONYMOUS, Principal::named);
+        record.principal = Some(PrincipalRecord::of(&principal));
+        (record.method, record.name) = (Some(ADMIN.into()), refused.shown.map(Box::from));
+        (record.code, record.reason) = (Some(refused.code.into()), Some(refused.reason.into()));
+        record.remote = Some(refused.remote.to_string().into());
+        self.refused(record);
     }
 
     /// Whether the arguments of a tool are recorded: it is listed by the name that clients use, or by its server's own.

@@ -8,6 +8,7 @@ use super::lookup::similar;
 use super::sources::{SettingEntry, SettingTable};
 use super::value::web::Secret;
 use super::value::{SettingValue, ValueForm, quoted, quoted_list};
+use crate::url_text::marked;
 
 /// Who may use the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -209,7 +210,8 @@ fn wrong(entry: &SettingEntry, expected: &str) -> Problem {
 impl IssuerConfig {
     /// The table as TOML.
     pub(super) fn show(&self) -> String {
-        let mut text = format!("\n[[issuer]]\nname = {}\nurl = {}\n", quoted(&self.name), quoted(&self.url));
+        let mut text =
+            format!("\n[[issuer]]\nname = {}\nurl = {}\n", quoted(&self.name), quoted(&marked(&self.url)));
         let texts = [
             ("keys", &self.keys),
             ("scope_prefix", &self.scope_prefix),
@@ -218,7 +220,7 @@ impl IssuerConfig {
         ];
         for (name, value) in texts {
             if let Some(value) = value {
-                text.push_str(&format!("{name} = {}\n", quoted(value)));
+                text.push_str(&format!("{name} = {}\n", quoted(&marked(value))));
             }
         }
         if let Some(secret) = self.client_secret.as_ref().and_then(Secret::show) {

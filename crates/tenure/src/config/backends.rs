@@ -9,6 +9,7 @@ use super::keys::{ConfigKey, Draft, KEYS};
 use super::lookup::similar;
 use super::sources::{SettingEntry, SettingTable, ValueOrigin};
 use super::value::{SettingValue, quoted};
+use crate::url_text::marked_in;
 
 /// The longest name, so that there is room for the names of tools.
 const MAX_NAME: usize = 32;
@@ -153,7 +154,7 @@ impl Backend {
             let origin = self.set.iter().find(|(path, _)| *path == key.path);
             let origin =
                 origin.map_or_else(|| format!("as in [{section}]"), |(_, origin)| origin.to_string());
-            let setting = format!("{name} = {value}");
+            let setting = format!("{name} = {}", marked_in(&value));
             text.push_str(&format!("{setting:<40} # {origin}\n"));
         }
         text

@@ -19,8 +19,8 @@ use super::upstream_auth::UpstreamAuthMode;
 use super::value::choice::{Code, Features, LogFilter, OneOf, RequiredTools, Strict, Variables, YesNo};
 use super::value::measure::{Percent, Portion, Share, Size, Span, SpanOrInfinity, SpanOrZero, WholeNumber};
 use super::value::place::{
-    Address, Assignments, BaseUrl, EndpointUrl, File, FolderName, Headers, Hosts, Names, Origins,
-    PeerAddress, Proxies, StoreUrl, Words,
+    Address, Assignments, BaseUrl, EndpointUrl, Environment, File, FolderName, Headers, Hosts, Names,
+    Origins, PeerAddress, Proxies, StoreUrl, Words,
 };
 use super::value::rate::{
     PatternNumbers, PatternRates, PrincipalNumbers, PrincipalRates, RateOrOff, ServerNumbers,
@@ -382,7 +382,7 @@ keys! {
     "child.command": Words => config.child.command;
     /// Variables that are set for it beside those of this process, each as `NAME=VALUE`, or as `NAME=env:VARIABLE` or
     /// `NAME=file:PATH` for a value that stands elsewhere.
-    "child.env": Words => config.child.env;
+    "child.env": Environment => config.child.env;
     /// Which variables of this process it inherits: `all`, but for those that this configuration names as
     /// `env:VARIABLE` for any server; `none`; or a list of names. It always has `PATH`, `HOME`, `USER`,
     /// `LOGNAME`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `LANG`, `LC_ALL` and `LC_CTYPE`, and never variables that begin with
@@ -473,7 +473,8 @@ keys! {
     /// written holds for all. Clients behind a proxy that is not in `http.trusted_proxies` have its address: set this to `off` there.
     "limits.initialize": Optional<RateOrOff> => config.rates.initialize;
     /// How often the credentials of one client address may be refused, expired ones aside. Beyond it they are refused with 429.
-    /// Without it `10/min` for clients that are not on this machine; what is written holds for all.
+    /// Without it `10/min` for clients that are not on this machine; what is written holds for all. The port for operators counts by
+    /// itself, and holds the limit on this machine too.
     "limits.failed_credentials": Optional<RateOrOff> => config.rates.failed_credentials;
     /// Requests of one principal, such as `100/s burst 200`. Without authentication, all clients are one principal.
     "limits.principal": RateOrOff => config.rates.calls.principal;

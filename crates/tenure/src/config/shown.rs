@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::effective::Behind;
 use super::keys::KEYS;
 use super::layers::Layered;
-use crate::url_text::marked;
+use crate::url_text::{marked, marked_in};
 
 /// In place of what may be a secret.
 const SET: &str = "(set)";
@@ -23,8 +23,7 @@ pub struct ShownSetting {
 }
 
 /// Settings whose values may hold secrets of servers behind, written out.
-const SECRET: [&str; 9] = [
-    "child.env",
+const SECRET: [&str; 8] = [
     "child.command",
     "upstream.headers",
     "upstream.client_secret",
@@ -35,15 +34,12 @@ const SECRET: [&str; 9] = [
     "store_key_file",
 ];
 
-/// Settings that are URLs, which may hold a password.
-const URLS: [&str; 2] = ["store", "upstream.url"];
-
 /// Every setting.
 pub(super) fn settings(layered: &Layered) -> Vec<ShownSetting> {
     let mut shown: Vec<_> = KEYS
         .iter()
         .map(|key| {
-            let value = (key.show)(&layered.draft).map(|value| public(key.path, value));
+            let value = (key.show)(&layered.draft).map(|value| public(key.path, &value));
             ShownSetting { key: key.path.to_owned(), value, source: layered.origin(key.path).to_string() }
         })
         .collect();
@@ -62,12 +58,6 @@ pub(super) fn settings(layered: &Layered) -> Vec<ShownSetting> {
     shown
 }
 
-fn public(path: &str, value: String) -> String {
-    if SECRET.contains(&path) || path.ends_with("secret") {
-        SET.to_owned()
-    } else if URLS.contains(&path) {
-        marked(&value)
-    } else {
-        value
-    }
+fn public(path: &str, value: &str) -> String {
+    if SECRET.contains(&path) || path.ends_with("secret") { SET.to_owned() } else { marked_in(value) }
 }

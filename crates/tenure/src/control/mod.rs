@@ -29,7 +29,7 @@ pub(crate) use operations::Operations;
 pub(crate) use runtime_sockets::{
     RunningServer, configured_server, node_of, running_servers, runtime_socket,
 };
-pub(crate) use server::Control;
+pub(crate) use server::{Control, ControlSocket};
 pub(crate) use take_over::{HandOver, KeptConnections, Predecessor};
 
 use crate::failure::Failure;

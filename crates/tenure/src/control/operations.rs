@@ -18,9 +18,9 @@ use super::client::ControlClient;
 use crate::admin::{AdminRole, LoginCode};
 use crate::failure::Failure;
 use crate::operator::{
-    CallList, DataDetail, DataFate, DataName, DataRow, Detail, LoopView, MissingNode, NamedData, NewData,
-    NodeRow, Operator, Page, Prefix, PrincipalDetail, PrincipalRow, ResumedData, Revoked, RevokedPrincipal,
-    Saved, SessionRow, Show, UsageRow, key_text,
+    CallList, DataDetail, DataFate, DataName, DataRow, Detail, Extent, LoopView, MissingNode, NamedData,
+    NewData, NodeRow, Operator, Page, Prefix, PrincipalDetail, PrincipalRow, ResumedData, Revoked,
+    RevokedPrincipal, Saved, SessionRow, Show, UsageRow, key_text,
 };
 use crate::wire::{BackedUp, ByteProgress};
 
@@ -219,13 +219,16 @@ impl Operations {
 impl Operations {
     /// See [`Operator::principals`].
     pub(crate) async fn principals(&self) -> Result<Vec<PrincipalRow>, Failure> {
-        self.run(get("/principals".to_owned()), async |operator| operator.principals().await).await
+        self.run(get("/principals".to_owned()), async |operator| {
+            Ok(operator.principals(Extent::All).await?.rows)
+        })
+        .await
     }
 
     /// See [`Operator::principal`].
     pub(crate) async fn principal(&self, name: &str) -> Result<Option<PrincipalDetail>, Failure> {
         let request = about("show", name, DataFate::Kept);
-        self.run(request, async |operator| operator.principal(name).await).await
+        self.run(request, async |operator| operator.principal(name, Extent::All).await).await
     }
 
     /// See [`Operator::revoke_principal`].
@@ -234,8 +237,10 @@ impl Operations {
         name: &str,
         data: DataFate,
     ) -> Result<RevokedPrincipal, Failure> {
-        self.run(about("revoke", name, data), async |operator| operator.revoke_principal(name, data).await)
-            .await
+        self.run(about("revoke", name, data), async |operator| {
+            Ok(operator.revoke_principal(name, data).await?)
+        })
+        .await
     }
 
     /// See [`Operator::reinstate_principal`].

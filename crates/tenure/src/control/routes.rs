@@ -20,7 +20,9 @@ use super::{BASE, BackupLine, BackupOrder, HandOver, PrincipalOrder, missing, ta
 use crate::admin::difference;
 use crate::audit::{AdminAction, AdminIdentity};
 use crate::failure::Failure;
-use crate::operator::{DataFate, DataName, MAX_LINE_BYTES, Operator, Prefix, Saved, Show, parse_key};
+use crate::operator::{
+    DataFate, DataName, Extent, HalfRevoked, MAX_LINE_BYTES, Operator, Prefix, Saved, Show, parse_key,
+};
 use crate::wire::{BackedUp, ByteProgress};
 
 /// How long a request's body may take to arrive.
@@ -166,17 +168,27 @@ async fn route(operator: Operator, request: Request<Incoming>) -> Result<Control
         (&Method::GET, ["data", key, "names"]) => ok(&data.select(read_key(key)?).await?),
         (&Method::POST, ["data", key, "clear"]) => ok(&data.clear(read_key(key)?).await?),
         (&Method::POST, ["data", key, "revoke"]) => ok(&data.revoke(read_key(key)?).await?),
-        (&Method::GET, ["principals"]) => ok(&operator.principals().await?),
+        (&Method::GET, ["principals"]) => ok(&operator.principals(Extent::All).await?.rows),
         (&Method::POST, ["principals", verb @ ("show" | "revoke" | "reinstate")]) => {
             let PrincipalOrder { principal, data } = read_json(body, "a principal").await?;
             let fate = if data { DataFate::Ended } else { DataFate::Kept };
+            let mut half = None;
             let done = match *verb {
-                "show" => operator.principal(&principal).await.and_then(|shown| ok(&shown)),
-                "revoke" => operator.revoke_principal(&principal, fate).await.and_then(|done| ok(&done)),
+                "show" => operator.principal(&principal, Extent::All).await.and_then(|shown| ok(&shown)),
+                "revoke" => match operator.revoke_principal(&principal, fate).await {
+                    Ok(done) => ok(&done),
+                    Err(HalfRevoked { failure, ended }) => {
+                        half = ended;
+                        Err(failure)
+                    }
+                },
                 _ => operator.reinstate_principal(&principal).await.and_then(|done| ok(&done)),
             };
             let mut answer = done.unwrap_or_else(|failure| json(StatusCode::UNPROCESSABLE_ENTITY, &failure));
             answer.extensions_mut().insert(ActedOn(principal));
+            if let Some(ended) = half {
+                answer.extensions_mut().insert(Changed(serde_json::json!({ "ended": ended }).to_string()));
+            }
             Ok(answer)
         }
         (&Method::GET, ["calls"]) => ok(&operator.calls_everywhere().await),

@@ -1,12 +1,13 @@
 //! The control socket: bound, guarded, served, and removed when the server stops.
 //!
-//! The process that has the store open owns the folder, so an existing socket was left by a killed process and is
-//! replaced. Other users can never open it: its permissions are set before it listens.
+//! A socket at which another process listens is left to it; one that a killed process has left is replaced. A process removes
+//! the file at its end only if it is still the one that it made. Other users can never open it: its permissions are set before it
+//! listens.
 
 use std::convert::Infallible;
 use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{HandOver, path, routes};
 use crate::admin::{self, AdminApi, AdminCaller};
+use crate::failure::Failure;
 use crate::operator::Operator;
 
 /// Connections at once; more wait in the kernel's queue.
@@ -43,7 +45,14 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Any error of a body.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A control socket that is bound.
+/// A control socket that listens, and is not served yet.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    listener: UnixListener,
+    file: SocketFile,
+}
+
+/// A control socket with what answers on it.
 pub(crate) struct Control {
     listener: UnixListener,
     // Dropped before the operator, which holds the store: the file has to be removed while the folder is still ours.
@@ -55,38 +64,73 @@ pub(crate) struct Control {
     admin: AdminApi,
 }
 
-/// Removes the socket's file when dropped.
-struct SocketFile(PathBuf);
+/// Removes the socket's file when dropped, unless another one is there by now.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// The device and the number of the file on it.
+    made: Option<(u64, u64)>,
+}
+
+impl ControlSocket {
+    /// Listens at a path. If that fails, logs why; the server goes on without a socket.
+    ///
+    /// # Errors
+    /// When another process listens there: commands would reach one of the two by chance.
+    pub(crate) fn bind_at(path: PathBuf) -> Result<Option<Self>, Failure> {
+        match listen(&path) {
+            Ok(listener) => {
+                let made = numbers(&path);
+                Ok(Some(Self { listener, file: SocketFile { path, made } }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_listened_at(&path) => {
+                Err(Failure::new(format!("cannot listen on `{}` for commands", path.display()))
+                    .because("another process listens there")
+                    .hint("stop the other process, or set `control.path` to another file: each process needs one of its own"))
+            }
+            Err(error) => {
+                without_socket(&path, &error);
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn without_socket(path: &Path, error: &dyn std::error::Error) {
+    tracing::warn!(
+        socket = %path.display(),
+        %error,
+        "no control socket: commands cannot reach the store while this server runs"
+    );
+}
 
 impl Control {
-    /// Binds the socket in a store's folder. If that fails, logs why; the server goes on without it.
+    /// Binds the socket in a store's folder. If that fails, logs why; the server goes on without it. The process that has the store
+    /// open is the only one that does this.
     pub(crate) fn bind(
         folder: &Path,
         operator: Operator,
         hand_over: Option<HandOver>,
         admin: AdminApi,
     ) -> Option<Self> {
-        Self::bind_at(path(folder), operator, hand_over, admin)
-    }
-
-    /// Binds the socket at a path. If that fails, logs why; the server goes on without it.
-    pub(crate) fn bind_at(
-        path: PathBuf,
-        operator: Operator,
-        hand_over: Option<HandOver>,
-        admin: AdminApi,
-    ) -> Option<Self> {
-        match listen(&path) {
-            Ok(listener) => Some(Self { listener, file: SocketFile(path), operator, hand_over, admin }),
-            Err(error) => {
-                tracing::warn!(
-                    socket = %path.display(),
-                    %error,
-                    "no control socket: commands cannot reach the store while this server runs"
-                );
+        match ControlSocket::bind_at(path(folder)) {
+            Ok(socket) => socket.map(|socket| Self::on(socket, operator, hand_over, admin)),
+            Err(failure) => {
+                without_socket(&path(folder), &failure);
                 None
             }
         }
+    }
+
+    /// Answers on a socket.
+    pub(crate) fn on(
+        socket: ControlSocket,
+        operator: Operator,
+        hand_over: Option<HandOver>,
+        admin: AdminApi,
+    ) -> Self {
+        let ControlSocket { listener, file } = socket;
+        Self { listener, file, operator, hand_over, admin }
     }
 
     /// Serves until `stop` is cancelled. Running requests then have a moment to finish; the rest is dropped.
@@ -172,8 +216,9 @@ async fn accept(
 }
 
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    // A file of another type is not ours and stays. Then `bind` fails.
-    if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+    // A file of another type is not ours and stays, and so does a socket that is in use. Then `bind` fails.
+    let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && !is_listened_at(path) {
         std::fs::remove_file(path)?;
     }
     let socket = UnixSocket::new_stream()?;
@@ -183,16 +228,40 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     guarded.and_then(|()| socket.listen(BACKLOG)).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
+/// Whether a process listens at a socket: the one of a killed process refuses. A queue that is full is one of a process.
+fn is_listened_at(path: &Path) -> bool {
+    let connected = || -> io::Result<()> {
+        let socket = rustix::net::socket_with(
+            rustix::net::AddressFamily::UNIX,
+            rustix::net::SocketType::STREAM,
+            rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok(rustix::net::connect(&socket, &rustix::net::SocketAddrUnix::new(path)?)?)
+    };
+    match connected() {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// What tells a file from another one at the same path.
+fn numbers(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()))
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(socket = %self.0.display(), %error, "the control socket was gone already");
+        if self.made.is_none() || numbers(&self.path) != self.made {
+            tracing::debug!(socket = %self.path.display(), "the control socket is gone, or is another one by now");
+        } else if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(socket = %self.path.display(), %error, "the control socket was gone already");
         }
     }
 }
 
 impl std::fmt::Debug for Control {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").field("path", &self.file.0).finish_non_exhaustive()
+        f.debug_struct("Control").field("path", &self.file.path).finish_non_exhaustive()
     }
 }

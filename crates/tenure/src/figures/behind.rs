@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,9 +19,10 @@ use tenure_session::{forward_link, forward_responder};
 use tokio::time::Instant;
 
 use super::counted::{Counted, Figures};
-use super::metrics::{ByBackend, ClientLabels, StartLabels};
+use super::metrics::{ByBackend, StartLabels};
 use super::observers::{MAIN, code_label, method_label};
-use super::tools::{CallKind, Tool, Tools};
+use super::tools::Tools;
+use super::uncounted::EndedBehind;
 use super::view::{BackendRow, ServerName, TimedText};
 
 /// The longest text of an error that is kept.
@@ -29,9 +30,6 @@ const LONGEST_ERROR: usize = 300;
 
 /// The place of a server's own tools among those of endpoints.
 const OWN_TOOLS: &str = "server ";
-
-/// Calls at a server behind have neither a revision nor a transport among their labels.
-const ONE_KIND: CallKind = (None, "");
 
 /// How a server is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,13 +61,12 @@ pub(super) struct Servers {
 
 /// One server.
 #[derive(Debug)]
-struct Server {
-    name: Arc<str>,
-    own_tools: Box<str>,
+pub(super) struct Server {
+    pub(super) name: Arc<str>,
+    pub(super) own_tools: Box<str>,
     kind: ServerKind,
     target: Box<str>,
-    in_flight: AtomicUsize,
-    in_flight_gauge: Gauge,
+    in_flight: Gauge,
     up_gauge: Gauge,
     is_up: AtomicBool,
     starts: AtomicU64,
@@ -113,7 +110,7 @@ impl Server {
             kind: self.kind.word().to_owned(),
             target: self.target.to_string(),
             up: self.is_up.load(Ordering::Relaxed),
-            in_flight: self.in_flight.load(Ordering::Relaxed) as u64,
+            in_flight: u64::try_from(self.in_flight.get()).unwrap_or_default(),
             starts: self.starts.load(Ordering::Relaxed),
             failed_starts: self.failed.load(Ordering::Relaxed),
             last_error: said.error.clone(),
@@ -124,7 +121,8 @@ impl Server {
     }
 
     fn is(&self, is_up: bool) {
-        if self.is_up.swap(is_up, Ordering::Relaxed) != is_up {
+        // Read first: it hardly ever changes, and all threads read it with each answer.
+        if self.is_up.load(Ordering::Relaxed) != is_up && self.is_up.swap(is_up, Ordering::Relaxed) != is_up {
             self.up_gauge.set(is_up.into());
         }
     }
@@ -173,8 +171,7 @@ impl Figures {
             own_tools: format!("{OWN_TOOLS}{name}").into(),
             kind,
             target: target.into(),
-            in_flight: AtomicUsize::new(0),
-            in_flight_gauge: self.0.metrics.in_flight.get_or_create_owned(&of),
+            in_flight: self.0.metrics.in_flight.get_or_create_owned(&of),
             up_gauge: self.0.metrics.backend_up.get_or_create_owned(&of),
             is_up: AtomicBool::new(true),
             starts: AtomicU64::new(0),
@@ -238,8 +235,7 @@ struct BehindLink(Behind<dyn Link>);
 
 impl Link for BehindLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let inner = Arc::clone(&self.0.inner);
-        counted(&self.0.counted, &self.0.server, call, move |call| inner.call(call))
+        counted(&self.0.counted, &self.0.server, call, |call| self.0.inner.call(call))
     }
 
     fn notify(&self, notification: Notification) {
@@ -257,8 +253,7 @@ impl Link for BehindLink {
 
 impl Responder for Behind<dyn Responder> {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let inner = Arc::clone(&self.inner);
-        counted(&self.counted, &self.server, call, move |call| inner.respond(call))
+        counted(&self.counted, &self.server, call, |call| self.inner.respond(call))
     }
 
     forward_responder!(inner);
@@ -269,16 +264,14 @@ struct InFlight(Arc<Server>);
 
 impl InFlight {
     fn new(server: &Arc<Server>) -> Self {
-        server.in_flight.fetch_add(1, Ordering::Relaxed);
-        server.in_flight_gauge.inc();
+        server.in_flight.inc();
         Self(Arc::clone(server))
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.0.in_flight_gauge.dec();
+        self.0.in_flight.dec();
     }
 }
 
@@ -293,13 +286,12 @@ fn counted(
         return pass(call);
     }
     let tool = match call.request.method {
-        Method::ToolsCall => params::tool_name(call.request.params.as_ref())
-            .map(|name| counted.tools.find(Some(&server.own_tools), &name)),
+        Method::ToolsCall => params::tool_name(call.request.params.as_ref()),
         _ => None,
     };
     let (is_tool, is_list) =
         (call.request.method == Method::ToolsCall, call.request.method == Method::ToolsList);
-    let mcp_method_name = method_label(&call.request.method);
+    let method = method_label(&call.request.method);
     let (began, in_flight, counted) = (Instant::now(), InFlight::new(server), Arc::clone(counted));
     // Called here, so that calls go out in the order in which they came.
     let reply = pass(call);
@@ -321,19 +313,8 @@ fn counted(
                 Some(error.reason().map_or_else(|| code_label(error.code()), Reason::as_str))
             }
         };
-        let histogram = |tool: Option<&Tool>| {
-            counted.metrics.client_operations.get_or_create_owned(&ClientLabels {
-                mcp_method_name,
-                gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
-                error_type,
-                tenure_backend: Arc::clone(&server.name),
-            })
-        };
-        let took = began.elapsed();
-        match (&tool, error_type) {
-            (Some(tool), None) => tool.observe_well(ONE_KIND, took, || histogram(Some(tool))),
-            _ => histogram(tool.as_deref()).observe(took.as_secs_f64()),
-        }
+        let (took, server) = (began.elapsed(), Arc::clone(server));
+        counted.add_behind(EndedBehind { server, method, tool, error_type, took });
         reply
     })
 }
@@ -366,8 +347,7 @@ struct ListedLink {
 
 impl Link for ListedLink {
     fn call(&self, call: Call) -> BoxFuture<Reply> {
-        let inner = Arc::clone(&self.inner);
-        listed(&self.counted, call, move |call| inner.call(call))
+        listed(&self.counted, call, |call| self.inner.call(call))
     }
 
     fn notify(&self, notification: Notification) {
@@ -379,8 +359,7 @@ impl Link for ListedLink {
 
 impl Responder for Listed<dyn Responder> {
     fn respond(&self, call: Call) -> BoxFuture<Reply> {
-        let inner = Arc::clone(&self.inner);
-        listed(&self.counted, call, move |call| inner.respond(call))
+        listed(&self.counted, call, |call| self.inner.respond(call))
     }
 
     forward_responder!(inner);

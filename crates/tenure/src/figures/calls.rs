@@ -1,6 +1,7 @@
 //! The calls that ended last, in the order in which they ended.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tenure_protocol::Method;
@@ -28,11 +29,14 @@ pub(super) struct EndedCall {
     session: Option<SessionKey>,
     label: Option<Box<str>>,
     owner: Principal,
-    backend: Option<Box<str>>,
-    method: Method,
-    name: Option<Box<str>>,
-    ms: f64,
-    outcome: Outcome,
+    pub(super) backend: Option<Box<str>>,
+    pub(super) method: Method,
+    pub(super) name: Option<Box<str>>,
+    pub(super) took: Duration,
+    pub(super) outcome: Outcome,
+    pub(super) has_failed: bool,
+    pub(super) protocol: Option<&'static str>,
+    pub(super) transport: &'static str,
     bytes_in: u64,
     bytes_out: u64,
     trace: Option<Box<str>>,
@@ -52,12 +56,20 @@ impl EndedCall {
                 known => known.clone(),
             },
             name: request.name.map(|name| cut(&public_name(Some(method), name))),
-            ms: request.duration.as_secs_f64() * 1000.0,
+            took: request.duration,
             outcome: request.outcome,
+            has_failed: request.has_failed(),
+            protocol: request.protocol,
+            transport: request.transport,
             bytes_in: request.bytes_in,
             bytes_out: request.bytes_out,
             trace: request.trace.map(Box::from),
         }
+    }
+
+    /// When it ended.
+    pub(super) fn at(&self) -> Time {
+        self.at
     }
 
     /// As operators see it.
@@ -81,7 +93,7 @@ impl EndedCall {
             backend: text(&self.backend),
             method: self.method.as_str().to_owned(),
             tool: text(&self.name),
-            ms: (self.ms * 1000.0).round() / 1000.0,
+            ms: (self.took.as_secs_f64() * 1_000_000.0).round() / 1000.0,
             outcome,
             code,
             reason: reason.map(|reason| reason.as_str().to_owned()),
@@ -93,12 +105,13 @@ impl EndedCall {
 }
 
 impl RecentCalls {
-    pub(super) fn push(&self, call: EndedCall) {
-        let gone = {
+    /// Adds calls in the order in which they ended.
+    pub(super) fn extend(&self, ended: Vec<EndedCall>) {
+        let gone: Vec<_> = {
             let mut calls = self.0.lock();
-            let gone = if calls.len() == MOST { calls.pop_front() } else { None };
-            calls.push_back(call);
-            gone
+            calls.extend(ended);
+            let more = calls.len().saturating_sub(MOST);
+            calls.drain(..more).collect()
         };
         // Freed without the lock.
         drop(gone);
@@ -106,7 +119,9 @@ impl RecentCalls {
 
     /// The newest first.
     pub(super) fn last(&self, limit: usize) -> Vec<RecentCall> {
-        let calls: Vec<_> = self.0.lock().iter().rev().take(limit).cloned().collect();
+        let mut calls: Vec<_> = self.0.lock().iter().rev().take(limit).cloned().collect();
+        // Those of several threads come in pieces.
+        calls.sort_by_key(|call| std::cmp::Reverse(call.at));
         calls.iter().map(EndedCall::row).collect()
     }
 }

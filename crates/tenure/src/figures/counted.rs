@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tenure_session::SessionKey;
-use tenure_session::port::clock::{Clock, SystemClock};
+use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_session::supervise::Loops;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
@@ -23,6 +23,7 @@ use super::latency::Latency;
 use super::metrics::{ByKind, ByOutcome, Metrics};
 use super::process::Process;
 use super::tools::Tools;
+use super::uncounted::Uncounted;
 use super::view::{
     EndedRow, History, Live, Now, ProcessFigures, RecentCall, ResumeCounts, SessionStory, Span, ToolRow,
 };
@@ -34,7 +35,7 @@ const LIVE_ROWS: usize = 1024;
 /// The length of a step.
 const STEP: Duration = Duration::from_secs(1);
 
-/// How often the lateness of timers is measured.
+/// How often the lateness of timers is measured, and requests that have ended are counted.
 const LAG_LOOK: Duration = Duration::from_millis(100);
 
 /// All counters of the process. Cheap to clone.
@@ -42,6 +43,7 @@ const LAG_LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Figures(pub(super) Arc<Counted>);
 
 pub(super) struct Counted {
+    pub(super) uncounted: Uncounted,
     pub(super) metrics: Metrics,
     pub(super) tools: Tools,
     pub(super) servers: Servers,
@@ -66,6 +68,7 @@ impl Figures {
         let metrics = Metrics::new();
         metrics.begin();
         Self(Arc::new(Counted {
+            uncounted: Uncounted::new(),
             metrics,
             tools: Tools::new(),
             servers: Servers::default(),
@@ -98,6 +101,7 @@ impl Figures {
 
     /// The state of the process.
     pub(crate) fn now(&self) -> Now {
+        self.0.count_all();
         let metrics = &self.0.metrics;
         let process = Process::read();
         let resumes = |outcome| metrics.resumes.get_or_create_owned(&ByOutcome { outcome }).get();
@@ -143,17 +147,24 @@ impl Figures {
 
     /// The calls that ended last, the newest first.
     pub(crate) fn recent_calls(&self, limit: usize) -> Vec<RecentCall> {
+        self.0.count_all();
         self.0.recent.last(limit)
     }
 
     /// The tools that were called in the last hour, the slowest first.
     pub(crate) fn slowest(&self) -> Vec<ToolRow> {
+        self.0.count_all();
         self.0.tools.slowest()
     }
 
     /// The sessions that ended last, the newest first.
     pub(crate) fn ended_sessions(&self, limit: usize) -> Vec<EndedRow> {
         self.0.ended.last(limit)
+    }
+
+    /// How many sessions ended since then, of those that ended last.
+    pub(crate) fn ended_since(&self, since: Time) -> usize {
+        self.0.ended.since(since)
     }
 
     /// What was counted of a session, awake or dormant, and what happened to it.
@@ -173,11 +184,13 @@ impl Figures {
 
     /// The text of `/metrics`, for tools that know only the older format.
     pub(crate) fn metrics_text(&self) -> String {
+        self.0.count_all();
         self.0.metrics.text()
     }
 
     /// The same as OpenMetrics.
     pub(crate) fn open_metrics(&self) -> String {
+        self.0.count_all();
         self.0.metrics.open_metrics()
     }
 
@@ -203,6 +216,7 @@ impl Figures {
             let due = Instant::now() + LAG_LOOK;
             tokio::time::sleep_until(due).await;
             lag = lag.max(due.elapsed());
+            self.0.count_all();
             if Instant::now() < next {
                 continue;
             }
@@ -221,6 +235,7 @@ impl Figures {
     }
 
     pub(super) fn totals(&self) -> Totals {
+        self.0.count_all();
         let metrics = &self.0.metrics;
         let resumes = |outcome| metrics.resumes.get_or_create_owned(&ByOutcome { outcome }).get();
         let awake = self.0.watched.get().map_or(0, |watched| watched.sessions().tallies().awake as u64);

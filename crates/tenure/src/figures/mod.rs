@@ -4,13 +4,14 @@
 //! history of the last minutes and of the last day, the calls that ended last, and the sessions that ended last. All of it is
 //! bounded. What is counted of a single session is kept with the session (`tenure_session::figures`).
 //!
-//! Read in this order: `view` (the types of the answers), `counted` (the whole), `observers` (what is heard), `behind` (servers),
+//! Read in this order: `view` (the types of the answers), `counted` (the whole), `observers` (what is heard), `uncounted` (lists of each thread), `behind` (servers),
 //! `tools` (which names become labels), `latency`, `history`, `calls`, `ended`, `metrics` (names of Prometheus), `process` (the operating
 //! system), `watched` (values that are read on demand), `page` (the listener of `/metrics`), `report` (lines in the log).
 
 mod view;
 mod counted;
 mod observers;
+mod uncounted;
 mod behind;
 mod tools;
 mod latency;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tenure_protocol::{Method, Reason};
 use tenure_session::StreamId;
@@ -11,8 +12,9 @@ use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
 
 use super::calls::EndedCall;
 use super::counted::{Counted, Figures};
-use super::metrics::{AuthLabels, ByCause, ByKind, ByOutcome, ByReason, OperationLabels};
-use super::tools::{OTHER, Tool};
+use super::metrics::{AuthLabels, ByCause, ByKind, ByOutcome, ByReason, ClientLabels, OperationLabels};
+use super::tools::{CallKind, OTHER, Tool};
+use super::uncounted::{EndedBehind, EndedRequests};
 use super::view::{EndedRow, Live, LiveSession};
 
 /// The label of the endpoint without a name.
@@ -23,6 +25,9 @@ const OTHER_CODE: &str = "_other";
 
 /// The longest name of a client that is kept.
 const LONGEST_CLIENT: usize = 128;
+
+/// Calls at a server behind have neither a revision nor a transport among their labels.
+const AT_A_SERVER: CallKind = (None, "");
 
 impl Figures {
     /// Hears of requests.
@@ -38,15 +43,27 @@ impl Figures {
 
 impl RequestObserver for Figures {
     fn ended(&self, request: &RequestEnd<'_>) {
-        self.0.count_refusal(request);
-        if let Some(method) = request.method.filter(|_| request.is_call()) {
-            self.0.count_call(request, method);
+        let is_accepted = self.0.count_refusal(request);
+        let call = request
+            .method
+            .filter(|_| request.is_call())
+            .map(|method| EndedCall::of(request, method, SystemClock.now()));
+        if call.is_none() && !is_accepted {
+            return;
+        }
+        let full = self.0.uncounted.add(|ended| {
+            ended.accepted += u64::from(is_accepted);
+            ended.calls.extend(call);
+        });
+        if let Some(full) = full {
+            self.0.count(full);
         }
     }
 }
 
 impl Counted {
-    fn count_refusal(&self, request: &RequestEnd<'_>) {
+    /// Counts a refusal. Otherwise says whether credentials were accepted.
+    fn count_refusal(&self, request: &RequestEnd<'_>) -> bool {
         let reason = match request.outcome {
             Outcome::Error { reason: Some(reason), .. } | Outcome::Limited { reason } => Some(reason),
             Outcome::None | Outcome::Result | Outcome::ToolError | Outcome::Error { reason: None, .. } => {
@@ -65,59 +82,106 @@ impl Counted {
         if is_refused {
             let reason = reason.map_or("other", Reason::as_str);
             self.metrics.auth.get_or_create(&AuthLabels { result: "refused", reason }).inc();
-        } else if request.principal.name().is_some() {
-            self.metrics.auth.get_or_create(&AuthLabels { result: "accepted", reason: "" }).inc();
+        }
+        !is_refused && request.principal.name().is_some()
+    }
+
+    /// A server behind has answered a request.
+    pub(super) fn add_behind(&self, ended: EndedBehind) {
+        if let Some(full) = self.uncounted.add(|list| list.behind.push(ended)) {
+            self.count(full);
         }
     }
 
-    fn count_call(&self, request: &RequestEnd<'_>, method: &Method) {
-        let has_failed = request.has_failed();
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.errors.fetch_add(u64::from(has_failed), Ordering::Relaxed);
-        match method {
-            Method::ToolsCall => _ = self.tool_calls.fetch_add(1, Ordering::Relaxed),
-            Method::ResourcesRead => _ = self.resource_reads.fetch_add(1, Ordering::Relaxed),
-            _ => {}
-        }
-        // A listen ends when its client leaves, which says nothing of the server.
-        if request.outcome != Outcome::None && *method != Method::Listen {
-            self.latency.add(request.duration);
-            self.answered.fetch_add(1, Ordering::Relaxed);
-            let us = u64::try_from(request.duration.as_micros()).unwrap_or(u64::MAX);
-            self.answered_us.fetch_add(us, Ordering::Relaxed);
-            self.count_operation(request, method, has_failed);
-        }
-        let call = EndedCall::of(request, method, SystemClock.now());
-        if self.live.receiver_count() > 0 {
-            // Fails only if there is no listener any more.
-            drop(self.live.send(Live::Call(call.row())));
-        }
-        self.recent.push(call);
+    /// Counts all that has ended so far.
+    pub(super) fn count_all(&self) {
+        self.count(self.uncounted.take());
     }
 
-    fn count_operation(&self, request: &RequestEnd<'_>, method: &Method, has_failed: bool) {
-        let tool = match (method, request.name) {
-            (Method::ToolsCall, Some(name)) => Some(self.tools.find(request.endpoint, name)),
+    fn count(&self, ended: EndedRequests) {
+        let EndedRequests { calls, behind, accepted } = ended;
+        if accepted > 0 {
+            let labels = AuthLabels { result: "accepted", reason: "" };
+            self.metrics.auth.get_or_create(&labels).inc_by(accepted);
+        }
+        for request in &behind {
+            self.count_behind(request);
+        }
+        if calls.is_empty() {
+            return;
+        }
+        let is_followed = self.live.receiver_count() > 0;
+        let (mut failed, mut tools, mut reads, mut answered, mut took) = (0, 0, 0, 0, Duration::ZERO);
+        for call in &calls {
+            failed += u64::from(call.has_failed);
+            tools += u64::from(call.method == Method::ToolsCall);
+            reads += u64::from(call.method == Method::ResourcesRead);
+            // A listen ends when its client leaves, which says nothing of the server.
+            if call.outcome != Outcome::None && call.method != Method::Listen {
+                self.latency.add(call.took);
+                answered += 1;
+                took += call.took;
+                self.count_operation(call);
+            }
+            if is_followed {
+                // Fails only if the last subscriber has just left.
+                drop(self.live.send(Live::Call(call.row())));
+            }
+        }
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        for (total, more) in [
+            (&self.calls, calls.len() as u64),
+            (&self.errors, failed),
+            (&self.tool_calls, tools),
+            (&self.resource_reads, reads),
+            (&self.answered, answered),
+            (&self.answered_us, took_us),
+        ] {
+            total.fetch_add(more, Ordering::Relaxed);
+        }
+        self.recent.extend(calls);
+    }
+
+    fn count_operation(&self, call: &EndedCall) {
+        let tool = match (&call.method, &call.name) {
+            (Method::ToolsCall, Some(name)) => Some(self.tools.find(call.backend.as_deref(), name)),
             _ => None,
         };
         if let Some(tool) = &tool {
-            self.tools.count_call(tool, request.duration, has_failed);
+            self.tools.count_call(tool, call.took, call.has_failed);
         }
-        let error_type = error_type(request.outcome);
-        let kind = (request.protocol, network(request.transport));
+        let error_type = error_type(call.outcome);
+        let kind = (call.protocol, network(call.transport));
         let histogram = |tool: Option<&Tool>| {
             self.metrics.operations.get_or_create_owned(&OperationLabels {
-                mcp_method_name: method_label(method),
+                mcp_method_name: method_label(&call.method),
                 gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
                 error_type,
                 mcp_protocol_version: kind.0,
                 network_transport: kind.1,
-                tenure_backend: self.servers.label(request.endpoint),
+                tenure_backend: self.servers.label(call.backend.as_deref()),
             })
         };
         match (&tool, error_type) {
-            (Some(tool), None) => tool.observe_well(kind, request.duration, || histogram(Some(tool))),
-            _ => histogram(tool.as_deref()).observe(request.duration.as_secs_f64()),
+            (Some(tool), None) => tool.observe_well(kind, call.took, || histogram(Some(tool))),
+            _ => histogram(tool.as_deref()).observe(call.took.as_secs_f64()),
+        }
+    }
+
+    fn count_behind(&self, ended: &EndedBehind) {
+        let server = &ended.server;
+        let tool = ended.tool.as_deref().map(|name| self.tools.find(Some(&server.own_tools), name));
+        let histogram = |tool: Option<&Tool>| {
+            self.metrics.client_operations.get_or_create_owned(&ClientLabels {
+                mcp_method_name: ended.method,
+                gen_ai_tool_name: tool.map(|tool| Arc::clone(&tool.name)),
+                error_type: ended.error_type,
+                tenure_backend: Arc::clone(&server.name),
+            })
+        };
+        match (&tool, ended.error_type) {
+            (Some(tool), None) => tool.observe_well(AT_A_SERVER, ended.took, || histogram(Some(tool))),
+            _ => histogram(tool.as_deref()).observe(ended.took.as_secs_f64()),
         }
     }
 }

@@ -141,7 +141,7 @@ pub(crate) struct ToolRow {
 }
 
 /// A session that has ended.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default)]
 pub(crate) struct EndedRow {
     pub(crate) key: String,
     pub(crate) label: String,

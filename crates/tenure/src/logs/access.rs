@@ -7,9 +7,11 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure_session::port::clock::{Clock, SystemClock, Time};
 use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
+use tracing_subscriber::filter::Targets;
 
 use super::LOG;
 use super::queue::Queue;
@@ -19,6 +21,9 @@ use crate::url_text::public_name;
 
 /// The paths of health checks. They come every few seconds, and say nothing as long as all is well.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Whether the filter of the log lets the lines through now: an operator may change it for a while.
+static ARE_SHOWN: AtomicBool = AtomicBool::new(true);
 
 thread_local! {
     /// Each thread writes its lines into the same buffer, one after the other.
@@ -50,7 +55,7 @@ pub(super) enum LineForm {
 }
 
 /// The observer that writes the access log, if this process writes its log itself and the filter of the log lets its lines
-/// through. The filter does not change, so without them nothing needs to be noted of requests.
+/// through when the process starts. Without it nothing needs to be noted of requests, also when the filter is changed later.
 pub(crate) fn access() -> Option<Arc<dyn RequestObserver>> {
     let log = LOG.get().filter(|_| is_wanted())?;
     Some(Arc::new(AccessLog { queue: log.queue.clone(), form: log.form }))
@@ -61,9 +66,19 @@ fn is_wanted() -> bool {
     tracing::enabled!(target: "access", tracing::Level::INFO)
 }
 
+/// Whether a filter lets the lines through.
+pub(super) fn is_shown_by(filter: &Targets) -> bool {
+    filter.would_enable("access", &tracing::Level::INFO)
+}
+
+/// Writes the lines from now on, or leaves them out.
+pub(super) fn show(are_shown: bool) {
+    ARE_SHOWN.store(are_shown, Ordering::Relaxed);
+}
+
 impl RequestObserver for AccessLog {
     fn ended(&self, request: &RequestEnd<'_>) {
-        if is_healthy(request) {
+        if is_healthy(request) || !ARE_SHOWN.load(Ordering::Relaxed) {
             return;
         }
         LINE.with_borrow_mut(|Line { text, second, stamp }| {
@@ -87,16 +102,22 @@ fn is_healthy(request: &RequestEnd<'_>) -> bool {
     request.http.is_some_and(|http| HEALTH.contains(&http.path) && http.status == Some(200))
 }
 
-/// A key with what stands before and behind it, in both forms: one piece of text is copied faster than three.
+/// A key with what stands before and behind it, in each form: one piece of text is copied faster than three.
 #[derive(Clone, Copy)]
 struct Key {
     text: &'static str,
     json: &'static str,
+    /// For values that stand in quotes.
+    quoted_json: &'static str,
 }
 
 macro_rules! key {
     ($name:literal) => {
-        Key { text: concat!(" ", $name, "="), json: concat!(",\"", $name, "\":") }
+        Key {
+            text: concat!(" ", $name, "="),
+            json: concat!(",\"", $name, "\":"),
+            quoted_json: concat!(",\"", $name, "\":\""),
+        }
     };
 }
 
@@ -119,7 +140,7 @@ fn write_line<const JSON: bool>(line: &mut Vec<u8>, request: &RequestEnd<'_>, (s
         fields.word(key!("http"), http.method.as_str());
         fields.text(key!("path"), http.path);
         if let Some(status) = http.status {
-            fields.number(key!("status"), status);
+            fields.number(key!("status"), status.into());
         }
     }
     fields.some(key!("endpoint"), request.endpoint);
@@ -127,7 +148,7 @@ fn write_line<const JSON: bool>(line: &mut Vec<u8>, request: &RequestEnd<'_>, (s
     // The query of a URI may hold secrets.
     fields.some(key!("name"), request.name.map(|name| public_name(request.method, name)).as_deref());
     if let Some(batch) = request.batch {
-        fields.number(key!("batch"), batch);
+        fields.number(key!("batch"), batch as u64);
     }
     match request.outcome {
         Outcome::None => {}
@@ -139,7 +160,8 @@ fn write_line<const JSON: bool>(line: &mut Vec<u8>, request: &RequestEnd<'_>, (s
         }
         Outcome::Error { code, reason } => {
             fields.word(key!("outcome"), "error");
-            fields.number(key!("code"), code);
+            fields.key(key!("code"));
+            fields.push(itoa::Buffer::new().format(code));
             if let Some(reason) = reason {
                 fields.word(key!("reason"), reason.as_str());
             }
@@ -178,6 +200,17 @@ fn write_line<const JSON: bool>(line: &mut Vec<u8>, request: &RequestEnd<'_>, (s
     line.push(b'\n');
 }
 
+/// The bytes that stand without quotes in a text.
+static BARE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        table[byte as usize] = !matches!(byte, b'"' | b'\\' | b'=');
+        byte += 1;
+    }
+    table
+};
+
 struct Fields<'a, const JSON: bool> {
     line: &'a mut Vec<u8>,
     /// Some text stands in quotes because it needs them.
@@ -195,52 +228,63 @@ impl<const JSON: bool> Fields<'_, JSON> {
         self.push(if JSON { key.json } else { key.text });
     }
 
-    fn digits(&mut self, number: impl itoa::Integer) {
-        self.push(itoa::Buffer::new().format(number));
+    /// Most numbers here are small, and their digits are copied without a call.
+    #[inline]
+    fn digits(&mut self, number: u64) {
+        match number {
+            0..10 => self.line.push(digit(number)),
+            10..100 => self.line.extend_from_slice(&[digit(number / 10), digit(number)]),
+            100..1000 => self.three_digits(number),
+            _ => self.push(itoa::Buffer::new().format(number)),
+        }
     }
 
     /// A number below a thousand, with zeros in front.
     fn three_digits(&mut self, number: u64) {
-        let digit = |number: u64| b'0' + u8::try_from(number % 10).unwrap_or_default();
         self.line.extend_from_slice(&[digit(number / 100), digit(number / 10), digit(number)]);
     }
 
-    fn number(&mut self, key: Key, number: impl itoa::Integer) {
+    #[inline(always)]
+    fn number(&mut self, key: Key, number: u64) {
         self.key(key);
         self.digits(number);
     }
 
     /// A word of our own.
-    #[inline]
+    #[inline(always)]
     fn word(&mut self, key: Key, value: &str) {
-        self.key(key);
-        self.quoted_in_json(|fields| fields.push(value));
+        self.quoted(key, |fields| fields.push(value));
     }
 
-    #[inline]
-    fn quoted_in_json(&mut self, write: impl FnOnce(&mut Self)) {
-        if JSON {
-            self.push("\"");
-        }
+    /// A value that stands in quotes in JSON.
+    #[inline(always)]
+    fn quoted(&mut self, key: Key, write: impl FnOnce(&mut Self)) {
+        self.push(if JSON { key.quoted_json } else { key.text });
         write(self);
         if JSON {
-            self.push("\"");
+            self.line.push(b'"');
         }
     }
 
+    #[inline(always)]
     fn some(&mut self, key: Key, value: Option<&str>) {
         if let Some(value) = value {
             self.text(key, value);
         }
     }
 
-    /// A text that may come from anybody.
+    /// A text that any client may have written.
+    #[inline(always)]
     fn text(&mut self, key: Key, value: &str) {
-        // Without a branch for each byte, so that many are looked at with one instruction.
-        let is_bare = |byte: u8| byte.is_ascii_graphic() & !matches!(byte, b'"' | b'\\' | b'=');
-        if !value.is_empty() && value.bytes().fold(true, |all, byte| all & is_bare(byte)) {
-            return self.word(key, value);
+        // Texts are short: a look into a table costs less for each byte than a few comparisons do for many at once.
+        match !value.is_empty() && value.bytes().fold(true, |all, byte| all & BARE[usize::from(byte)]) {
+            true => self.word(key, value),
+            false => self.escaped(key, value),
         }
+    }
+
+    #[cold]
+    fn escaped(&mut self, key: Key, value: &str) {
         self.key(key);
         self.has_quotes = true;
         // Writing to memory cannot fail, here and below.
@@ -249,19 +293,20 @@ impl<const JSON: bool> Fields<'_, JSON> {
 
     /// The address of a client. A proxy says no port.
     fn address(&mut self, key: Key, address: SocketAddr) {
-        self.key(key);
-        self.quoted_in_json(|fields| match address {
+        self.quoted(key, |fields| match address {
             SocketAddr::V4(address) => {
+                let mut text = AddressText::default();
                 for (place, number) in address.ip().octets().into_iter().enumerate() {
                     if place > 0 {
-                        fields.push(".");
+                        text.push(b'.');
                     }
-                    fields.digits(number);
+                    text.number(number.into());
                 }
                 if address.port() != 0 {
-                    fields.push(":");
-                    fields.digits(address.port());
+                    text.push(b':');
+                    text.number(address.port());
                 }
+                fields.line.extend_from_slice(&text.bytes[..text.length]);
             }
             SocketAddr::V6(address) => {
                 use std::io::Write;
@@ -274,6 +319,38 @@ impl<const JSON: bool> Fields<'_, JSON> {
     }
 }
 
+/// The text of an address of IPv4 with its port, which is copied into the line as one piece.
+#[derive(Default)]
+struct AddressText {
+    bytes: [u8; 32],
+    /// At most 21.
+    length: usize,
+}
+
+impl AddressText {
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    #[inline]
+    fn number(&mut self, number: u16) {
+        for power in [10_000, 1000, 100, 10] {
+            if number >= power {
+                self.push(digit((number / power).into()));
+            }
+        }
+        self.push(digit(number.into()));
+    }
+}
+
+/// The last digit of a number.
+#[inline]
+fn digit(number: u64) -> u8 {
+    b'0' + u8::try_from(number % 10).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -282,7 +359,6 @@ mod tests {
     use tenure_protocol::Reason;
     use tenure_session::Principal;
     use tenure_transport::observe::HttpEnd;
-    use tracing_subscriber::filter::Targets;
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
@@ -334,6 +410,38 @@ mod tests {
             {"timestamp":"2025-11-25T08:30:00.123Z","level":"INFO","message":"request","target":"access","via":"https","http":"POST","path":"/mcp/files","status":200,"endpoint":"files","method":"tools/call","name":"read_file","outcome":"tool_error","ms":1.234,"in":120,"out":240,"session":"s-4f3a9c01","principal":"corp:alice","app":"app","client":"agent 1.0","remote":"203.0.113.7","id":"f3c1","trace":"0af7651916cd43dd8448eb211c80319c"}
         "#]]
         .assert_eq(&both(&request));
+    }
+
+    #[test]
+    fn numbers_and_addresses_are_written_as_the_library_writes_them() {
+        let principal = Principal::ANONYMOUS;
+        for number in [0, 7, 10, 42, 99, 100, 512, 999, 1000, 65_535, u64::MAX] {
+            let mut request = RequestEnd::of(&principal);
+            (request.bytes_in, request.bytes_out) = (number, number / 3);
+            let line = line(&request, LineForm::Text);
+            assert!(line.contains(&format!(" in={number} out={} ", number / 3)), "{line}");
+        }
+        for address in [
+            "1.20.255.0:0",
+            "127.0.0.1:1",
+            "10.9.99.100:10",
+            "255.255.255.255:65535",
+            "0.0.0.0:9999",
+            "[2001:db8::7]:443",
+        ] {
+            let mut request = RequestEnd::of(&principal);
+            request.remote = Some(address.parse().unwrap());
+            let (shown, line) = (address.trim_end_matches(":0"), line(&request, LineForm::Json));
+            assert!(line.contains(&format!("\"remote\":\"{shown}\"")), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_stands_without_quotes_is_printable_and_neither_a_quote_nor_an_equals_sign() {
+        for byte in 0..=u8::MAX {
+            let is_bare = byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');
+            assert_eq!(BARE[usize::from(byte)], is_bare, "{byte:#x}");
+        }
     }
 
     #[test]

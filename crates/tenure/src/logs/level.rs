@@ -10,7 +10,7 @@ use tracing::Subscriber;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::reload;
 
-use super::filter;
+use super::{access, filter};
 use crate::failure::Failure;
 
 static LEVEL: OnceLock<Level> = OnceLock::new();
@@ -45,7 +45,15 @@ pub(super) fn changeable<S: Subscriber + 'static>(
 ) -> reload::Layer<Targets, S> {
     let (layer, handle) = reload::Layer::new(filter);
     let level = Level {
-        set: Box::new(move |filter| handle.reload(filter).is_ok()),
+        set: Box::new(move |filter| {
+            // Lines about requests go past the subscriber.
+            let has_requests = access::is_shown_by(&filter);
+            let is_set = handle.reload(filter).is_ok();
+            if is_set {
+                access::show(has_requests);
+            }
+            is_set
+        }),
         configured: levels.to_owned(),
         now: Mutex::new(Changed { number: 0, level: levels.to_owned(), until: None }),
     };

@@ -16,7 +16,7 @@ use super::store::{Keep, open_to_serve};
 use super::{MountedNode, Node, OperatorDoors, watched};
 use crate::admin::{AddressBefore, AdminApi, AdminListener, OperatorKeys};
 use crate::config::Config;
-use crate::control::{self, Control, HandOver};
+use crate::control::{self, Control, ControlSocket, HandOver};
 use crate::failure::Failure;
 use crate::figures::MetricsPage;
 use crate::operator::Operator;
@@ -119,7 +119,8 @@ impl<'a> NodeBuilder<'a> {
     pub(crate) async fn start_on(self, socket: Socket) -> Result<Node, Failure> {
         let (served, auth) = self.served(Program::Tenure)?;
         // Only the command has one: tests and embedders may run several nodes in one process.
-        let runtime_socket = control::runtime_socket(self.config);
+        let runtime_socket =
+            control::runtime_socket(self.config).map(ControlSocket::bind_at).transpose()?.flatten();
         self.serve((served, auth), socket, runtime_socket).await
     }
 
@@ -142,7 +143,7 @@ impl<'a> NodeBuilder<'a> {
         self,
         (served, auth): (Served, Option<Auth>),
         socket: Socket,
-        runtime_socket: Option<PathBuf>,
+        runtime_socket: Option<ControlSocket>,
     ) -> Result<Node, Failure> {
         let config = self.config;
         let Socket { listener, after_us, predecessor } = socket;
@@ -178,7 +179,7 @@ impl<'a> NodeBuilder<'a> {
             (Some(folder), _) => Control::bind(&folder, operator, Some(hand_over.clone()), api.clone()),
             // No hand-over: another process could not read the sessions in this one's memory, and other nodes take
             // those of a node that stops.
-            (None, Some(path)) => Control::bind_at(path, operator, None, api.clone()),
+            (None, Some(socket)) => Some(Control::on(socket, operator, None, api.clone())),
             (None, None) => None,
         };
         let doors = OperatorDoors { control, admin, api };

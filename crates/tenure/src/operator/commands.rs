@@ -27,12 +27,13 @@ use tokio::sync::Semaphore;
 use super::calls::{self, CallList, CallRow};
 use super::data::DataOperator;
 use super::details;
+use super::extent::{Extent, StoreLook};
 use super::key::key_text;
 use super::nodes::{Known, MissingNode, Others};
 use super::principals::ListedTask;
 use super::saved::Saved;
 use super::usage::{self, UsageRow};
-use super::view::{Detail, ListedSession, LoopView, Page, SessionRow};
+use super::view::{Detail, Found, ListedSession, LoopView, Page, SessionRow};
 use crate::audit::Audit;
 use crate::failure::Failure;
 use crate::wire::{self, BackedUp, ByteProgress, Engine, OpenedStore, Runtimes};
@@ -434,13 +435,18 @@ impl Operator {
         self.store.store.read(key, stream, after, limit).await.map_err(cannot_read)
     }
 
-    /// All tasks, the newest first, as many as asked for.
-    pub(crate) async fn tasks(&self, limit: usize) -> Result<Vec<ListedTask>, Failure> {
-        let mut tasks = Vec::new();
-        task::each(self.store(), now(), |task| tasks.push(task)).await.map_err(cannot_read)?;
+    /// Tasks, the newest first, as many as asked for, of those that one answer looks at.
+    pub(crate) async fn tasks(&self, limit: usize) -> Result<Found<ListedTask>, Failure> {
+        let (mut tasks, mut look) = (Vec::new(), StoreLook::begin(Extent::Share));
+        let goes_on = |read| {
+            look.count(read);
+            look.goes_on()
+        };
+        task::each(self.store(), now(), |task| tasks.push(task), goes_on).await.map_err(cannot_read)?;
         tasks.sort_by_key(|task| std::cmp::Reverse(task.created));
         tasks.truncate(limit);
-        Ok(tasks.into_iter().map(ListedTask::of).collect())
+        let rows = tasks.into_iter().map(ListedTask::of).collect();
+        Ok(Found { rows, next: None, looked_at: look.cut_at(), of: None })
     }
 
     /// What is wrong with the server's background loops, in words.

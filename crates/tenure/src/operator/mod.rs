@@ -7,7 +7,7 @@
 //! Read in this order: `commands` (the operations), `view` (the types of the answers), `details` (how they are
 //! filled), `problems` (what looks wrong), `saved` (sessions in a file), `key` (how people name a session), `data` (the same for
 //! data sessions), `calls` (running requests), `usage` (what clients make the server hold),
-//! `principals` (who has what, and taking it back), `search` (which sessions are meant), `nodes` (the same over all nodes of a cluster).
+//! `principals` (who has what, and taking it back), `extent` (how much is looked at), `search` (which sessions are meant), `nodes` (the same over all nodes of a cluster).
 
 mod commands;
 mod view;
@@ -19,6 +19,7 @@ mod data;
 mod calls;
 mod usage;
 mod principals;
+mod extent;
 mod search;
 mod nodes;
 
@@ -28,9 +29,10 @@ pub(crate) use data::{
     Contents, DataDetail, DataName, DataOperator, DataRow, DataState, NamedData, NewData, ResumedData, Show,
     parse_secret,
 };
+pub(crate) use extent::Extent;
 pub(crate) use key::{Prefix, key_text, parse_key};
 pub(crate) use nodes::{MissingNode, NodeRow, NodeState};
-pub(crate) use principals::{DataFate, PrincipalDetail, PrincipalRow, RevokedPrincipal};
+pub(crate) use principals::{DataFate, HalfRevoked, PrincipalDetail, PrincipalRow, RevokedPrincipal};
 pub(crate) use problems::LONG;
 pub(crate) use saved::{MAX_LINE_BYTES, Saved};
 pub(crate) use search::SessionFilter;

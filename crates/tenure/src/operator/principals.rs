@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use super::calls::CallRow;
 use super::commands::{Operator, PAGE, Revoked, cannot_read, now};
 use super::data::{DataRow, DataState};
+use super::extent::{Extent, StoreLook};
 use super::key::parse_key;
-use super::view::{SessionRow, ShownState};
+use super::view::{Found, SessionRow, ShownState};
 use crate::failure::Failure;
 
 /// Rows of each kind that one answer shows of a principal, at most.
@@ -62,6 +63,12 @@ impl PrincipalRow {
 pub(crate) struct PrincipalDetail {
     #[serde(flatten)]
     pub(crate) row: PrincipalRow,
+    /// How many records were looked at, if that are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) looked_at: Option<usize>,
+    /// How many sessions and data sessions there are then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) of: Option<usize>,
     #[serde(rename = "session_rows")]
     pub(crate) sessions: Vec<SessionRow>,
     #[serde(rename = "data_session_rows")]
@@ -132,10 +139,32 @@ pub(crate) struct RevokedPrincipal {
     pub(crate) not_before: u64,
 }
 
+/// A revocation that failed on its way.
+#[derive(Debug)]
+pub(crate) struct HalfRevoked {
+    pub(crate) failure: Failure,
+    /// What was ended before that; `None` if the principal is not even refused.
+    pub(crate) ended: Option<RevokedPrincipal>,
+}
+
+impl From<Failure> for HalfRevoked {
+    fn from(failure: Failure) -> Self {
+        Self { failure, ended: None }
+    }
+}
+
+/// So that a command tells the failure alone.
+impl From<HalfRevoked> for Failure {
+    fn from(half: HalfRevoked) -> Self {
+        half.failure
+    }
+}
+
 impl Operator {
-    /// All principals that have something in the store, or were revoked.
-    pub(crate) async fn principals(&self) -> Result<Vec<PrincipalRow>, Failure> {
-        let mut rows = BTreeMap::new();
+    /// Principals that have something in the store, or were revoked: all of them, or those among the records of one look.
+    pub(crate) async fn principals(&self, extent: Extent) -> Result<Found<PrincipalRow>, Failure> {
+        let (mut rows, mut look) = (BTreeMap::new(), StoreLook::begin(extent));
+        // What is revoked and what runs comes first: it is little, and matters most if the look is cut.
         let (revoked, unreadable) = revocation::all(self.store()).await.map_err(cannot_read)?;
         if unreadable > 0 {
             tracing::warn!(unreadable, "there are records of revoked principals that cannot be read");
@@ -143,62 +172,81 @@ impl Operator {
         for Revocation { principal, not_before } in revoked {
             of(&mut rows, Some(&principal)).revoked = Some(not_before);
         }
-        self.each_session(|row| count_session(of(&mut rows, row.owner.as_ref()), row)).await?;
-        self.each_data_session(|row| count_data(of(&mut rows, row.owner.as_ref()), row)).await?;
-        let each_task = |task: TaskInfo| count_task(of(&mut rows, task.owner.as_ref()), &task);
-        task::each(self.store(), now(), each_task).await.map_err(cannot_read)?;
         for call in self.calls_everywhere().await.rows {
             of(&mut rows, call.owner.as_ref()).calls += 1;
         }
+        self.each_session(&mut look, |row| count_session(of(&mut rows, row.owner.as_ref()), row)).await?;
+        self.each_data_session(&mut look, |row| count_data(of(&mut rows, row.owner.as_ref()), row)).await?;
+        self.each_task(&mut look, |task| count_task(of(&mut rows, task.owner.as_ref()), &task)).await?;
         // Ended sessions and data sessions alone make no row.
-        Ok(rows
-            .into_values()
-            .filter(|row| {
-                *row != PrincipalRow { principal: row.principal.clone(), ..PrincipalRow::default() }
-            })
-            .collect())
+        let rows = rows.into_values().filter(|row| {
+            *row != PrincipalRow { principal: row.principal.clone(), ..PrincipalRow::default() }
+        });
+        let (looked_at, of) = self.extent_of(&look).await?;
+        Ok(Found { rows: rows.collect(), next: None, looked_at, of })
     }
 
-    /// What one principal has; `None` if the store knows nothing of it.
-    pub(crate) async fn principal(&self, name: &str) -> Result<Option<PrincipalDetail>, Failure> {
+    /// What one principal has, of all records or of those of one look; `None` if nothing is known of it.
+    pub(crate) async fn principal(
+        &self,
+        name: &str,
+        extent: Extent,
+    ) -> Result<Option<PrincipalDetail>, Failure> {
+        let mut look = StoreLook::begin(extent);
         let revoked = revocation::of(self.store(), name).await.map_err(cannot_read)?;
         let row = PrincipalRow {
             principal: Some(name.to_owned()),
             revoked: revoked.map(|revoked| revoked.not_before),
             ..PrincipalRow::default()
         };
-        let (sessions, data_sessions, tasks, calls) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut detail = PrincipalDetail { row, sessions, data_sessions, tasks, calls };
-        self.each_session(|row| {
+        let mut detail = PrincipalDetail {
+            row,
+            looked_at: None,
+            of: None,
+            sessions: Vec::new(),
+            data_sessions: Vec::new(),
+            tasks: Vec::new(),
+            calls: Vec::new(),
+        };
+        let calls = self.calls_everywhere().await.rows;
+        for call in calls.into_iter().filter(|call| call.owner.as_deref() == Some(name)) {
+            detail.row.calls += 1;
+            push(&mut detail.calls, || call);
+        }
+        self.each_session(&mut look, |row| {
             if row.owner.as_deref() == Some(name) && is_alive(row) {
                 count_session(&mut detail.row, row);
                 push(&mut detail.sessions, || row.clone());
             }
         })
         .await?;
-        self.each_data_session(|row| {
+        self.each_data_session(&mut look, |row| {
             if row.owner.as_deref() == Some(name) && row.state == DataState::Active {
                 count_data(&mut detail.row, row);
                 push(&mut detail.data_sessions, || row.clone());
             }
         })
         .await?;
-        let each_task = |task: TaskInfo| {
+        self.each_task(&mut look, |task| {
             if task.owner.as_deref() == Some(name) {
                 count_task(&mut detail.row, &task);
                 push(&mut detail.tasks, || TaskRow::of(task));
             }
-        };
-        task::each(self.store(), now(), each_task).await.map_err(cannot_read)?;
-        let calls = self.calls_everywhere().await.rows;
-        for call in calls.into_iter().filter(|call| call.owner.as_deref() == Some(name)) {
-            detail.row.calls += 1;
-            push(&mut detail.calls, || call);
-        }
+        })
+        .await?;
+        (detail.looked_at, detail.of) = self.extent_of(&look).await?;
         let is_known = detail.row.revoked.is_some()
             || !(detail.sessions.is_empty() && detail.data_sessions.is_empty() && detail.tasks.is_empty())
             || !detail.calls.is_empty();
-        Ok(is_known.then_some(detail))
+        // A look that was cut cannot tell that it has nothing.
+        Ok((is_known || detail.looked_at.is_some()).then_some(detail))
+    }
+
+    /// How far a look came, if it was cut, and of how many sessions and data sessions. Tasks are not counted anywhere.
+    async fn extent_of(&self, look: &StoreLook) -> Result<(Option<usize>, Option<usize>), Failure> {
+        let Some(looked_at) = look.cut_at() else { return Ok((None, None)) };
+        let data_sessions = usize::try_from(self.data().count().await?).unwrap_or(usize::MAX);
+        Ok((Some(looked_at), self.session_count().map(|sessions| (sessions + data_sessions).max(looked_at))))
     }
 
     /// Refuses what was issued to a principal until now, and ends what it has: sessions with their streams and processes,
@@ -209,47 +257,15 @@ impl Operator {
         &self,
         name: &str,
         data: DataFate,
-    ) -> Result<RevokedPrincipal, Failure> {
+    ) -> Result<RevokedPrincipal, HalfRevoked> {
         self.check_alone().await?;
         let failed = || Failure::new(format!("cannot revoke {name}"));
-        let hint = "its credentials are refused from now on; repeat the command to end what it has";
-        let (owner, at) = (Principal::named(name), now());
         let Revocation { not_before, .. } =
-            revocation::revoke(self.store(), name, at).await.map_err(|error| failed().caused_by(error))?;
+            revocation::revoke(self.store(), name, now()).await.map_err(|error| failed().caused_by(error))?;
         let mut ended = RevokedPrincipal { not_before, ..RevokedPrincipal::default() };
-        let incomplete = |failure: Failure| failed().caused_by(failure).hint(hint);
-        // Those in memory first: they are in use.
-        (ended.sessions, ended.calls) =
-            self.end_principal_everywhere(name, not_before).await.map_err(incomplete)?;
-        let mut dormant = Vec::new();
-        self.each_session(|row| {
-            if row.owner.as_deref() == Some(name) && is_alive(row) {
-                dormant.extend(parse_key(&row.key));
-            }
-        })
-        .await
-        .map_err(incomplete)?;
-        let until = Instant::now() + REVOKE_PATIENCE;
-        for key in dormant {
-            let revoked = self.revoke_until(key, until).await.map_err(incomplete)?;
-            ended.sessions += usize::from(revoked == Revoked::Now);
-        }
-        ended.tasks = self.cancel_tasks_of(&owner).await.map_err(|error| incomplete(cannot_read(error)))?;
-        if data == DataFate::Ended {
-            let mut found = Vec::new();
-            self.each_data_session(|row| {
-                if row.owner.as_deref() == Some(name)
-                    && matches!(row.state, DataState::Active | DataState::Expired)
-                {
-                    found.extend(parse_key(&row.key));
-                }
-            })
-            .await
-            .map_err(incomplete)?;
-            for key in found {
-                let revoked = self.data().revoke(key).await.map_err(incomplete)?;
-                ended.data_sessions += usize::from(revoked == Revoked::Now);
-            }
+        if let Err(failure) = self.end_all_of(name, data, &mut ended).await {
+            let hint = "its credentials are refused from now on; repeat the command to end what it has";
+            return Err(HalfRevoked { failure: failed().caused_by(failure).hint(hint), ended: Some(ended) });
         }
         tracing::info!(
             principal = name,
@@ -260,6 +276,47 @@ impl Operator {
             "an operator revoked a principal"
         );
         Ok(ended)
+    }
+
+    /// Ends what a revoked principal has, and counts it as it goes.
+    async fn end_all_of(
+        &self,
+        name: &str,
+        data: DataFate,
+        ended: &mut RevokedPrincipal,
+    ) -> Result<(), Failure> {
+        let mut all = StoreLook::begin(Extent::All);
+        // Those in memory first: they are in use.
+        (ended.sessions, ended.calls) = self.end_principal_everywhere(name, ended.not_before).await?;
+        let mut dormant = Vec::new();
+        self.each_session(&mut all, |row| {
+            if row.owner.as_deref() == Some(name) && is_alive(row) {
+                dormant.extend(parse_key(&row.key));
+            }
+        })
+        .await?;
+        let until = Instant::now() + REVOKE_PATIENCE;
+        for key in dormant {
+            let revoked = self.revoke_until(key, until).await?;
+            ended.sessions += usize::from(revoked == Revoked::Now);
+        }
+        ended.tasks = self.cancel_tasks_of(&Principal::named(name)).await.map_err(cannot_read)?;
+        if data == DataFate::Ended {
+            let mut found = Vec::new();
+            self.each_data_session(&mut all, |row| {
+                if row.owner.as_deref() == Some(name)
+                    && matches!(row.state, DataState::Active | DataState::Expired)
+                {
+                    found.extend(parse_key(&row.key));
+                }
+            })
+            .await?;
+            for key in found {
+                let revoked = self.data().revoke(key).await?;
+                ended.data_sessions += usize::from(revoked == Revoked::Now);
+            }
+        }
+        Ok(())
     }
 
     /// Lets a principal in again with what it had. Returns whether it was revoked.
@@ -274,28 +331,51 @@ impl Operator {
         Ok(was_revoked)
     }
 
-    async fn each_session(&self, mut look: impl FnMut(&SessionRow)) -> Result<(), Failure> {
+    async fn each_session(
+        &self,
+        look: &mut StoreLook,
+        mut see: impl FnMut(&SessionRow),
+    ) -> Result<(), Failure> {
         let mut after = None;
-        loop {
+        while look.goes_on() {
             let page = self.page(after, PAGE).await?;
-            page.rows.iter().for_each(&mut look);
+            page.rows.iter().for_each(&mut see);
+            look.count(page.rows.len());
             after = page.next.as_deref().and_then(parse_key);
             if after.is_none() {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
-    async fn each_data_session(&self, mut look: impl FnMut(&DataRow)) -> Result<(), Failure> {
+    async fn each_data_session(
+        &self,
+        look: &mut StoreLook,
+        mut see: impl FnMut(&DataRow),
+    ) -> Result<(), Failure> {
         let mut after = None;
-        loop {
+        while look.goes_on() {
             let page = self.data().page(after, PAGE).await?;
-            page.rows.iter().for_each(&mut look);
+            page.rows.iter().for_each(&mut see);
+            look.count(page.rows.len());
             after = page.next.as_deref().and_then(parse_key);
             if after.is_none() {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
+    }
+
+    async fn each_task(&self, look: &mut StoreLook, see: impl FnMut(TaskInfo)) -> Result<(), Failure> {
+        if !look.goes_on() {
+            return Ok(());
+        }
+        let goes_on = |read| {
+            look.count(read);
+            look.goes_on()
+        };
+        task::each(self.store(), now(), see, goes_on).await.map_err(cannot_read)
     }
 }
 

@@ -76,7 +76,7 @@ fn stuck(call: &CallView, now: Time) -> Option<String> {
         format!("{name} runs for {} and reported nothing", span(age(started)))
     };
     if call.stream.is_some() && !call.is_read {
-        problem.push_str("; nobody reads its stream");
+        problem.push_str("; the client does not read its stream");
     }
     Some(problem)
 }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(
             call(&json!({ "asking": 1, "stream": 3 })),
             ["`tools/call dig` (id 7) has waited 4m 12s for the client to answer a question; \
-              nobody reads its stream"]
+              the client does not read its stream"]
         );
     }
 

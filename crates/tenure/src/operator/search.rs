@@ -9,19 +9,13 @@ use tenure_session::SessionKey;
 use tenure_session::port::clock::Time;
 use tenure_session::port::store::Space;
 use tenure_session::session::SessionInfo;
-use tokio::time::Instant;
 
 use super::commands::{ANONYMOUS, Operator, PAGE, cannot_read, now};
 use super::details;
+use super::extent::{Extent, StoreLook};
 use super::key::{Prefix, key_text, parse_key};
 use super::view::{Found, ListedSession, SessionRow, ShownState};
 use crate::failure::Failure;
-
-/// Records that one search looks at, at most.
-const MOST_LOOKED_AT: usize = 20_000;
-
-/// How long one search takes, at most.
-const SEARCH_TIME: Duration = Duration::from_millis(150);
 
 /// Which sessions are meant. An empty filter means all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -37,15 +31,6 @@ pub(crate) struct SessionFilter {
     /// Only those with a request that is this old.
     pub(crate) older_than: Option<Duration>,
     pub(crate) prefix: Option<Prefix>,
-}
-
-/// How much a search may look at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Extent {
-    /// A bounded share, for an answer that is waited for.
-    Share,
-    /// Everything.
-    All,
 }
 
 impl SessionFilter {
@@ -133,18 +118,20 @@ impl Operator {
         limit: usize,
         extent: Extent,
     ) -> Result<Found<ListedSession>, Failure> {
-        let (began, now) = (Instant::now(), now());
+        let (mut look, now) = (StoreLook::begin(extent), now());
         let mut found = Found { rows: Vec::new(), next: None, looked_at: None, of: None };
         // A prefix is a stretch of keys, so the search begins right before it.
         let before = filter.prefix.as_ref().and_then(Prefix::before);
-        let (mut after, mut looked_at) = (after.max(before), 0);
+        let (mut after, mut is_first) = (after.max(before), true);
         loop {
             // A short first page: without a filter it is all that is needed.
-            let page = if looked_at == 0 { limit.clamp(1, PAGE) } else { PAGE };
+            let page = if is_first { limit.clamp(1, PAGE) } else { PAGE };
+            is_first = false;
             let records = self.store().list(Space::Session, after, page).await.map_err(cannot_read)?;
             let is_last = records.len() < page;
             for (key, record) in records {
-                (after, looked_at) = (Some(key), looked_at + 1);
+                after = Some(key);
+                look.count(1);
                 let live = self.info(&key);
                 let row = details::row(&key, &record, live.as_ref(), now);
                 if filter.prefix.as_ref().is_some_and(|prefix| is_beyond(&row.key, prefix)) {
@@ -162,10 +149,9 @@ impl Operator {
             if is_last {
                 return Ok(found);
             }
-            let is_too_much = looked_at >= MOST_LOOKED_AT || began.elapsed() >= SEARCH_TIME;
-            if extent == Extent::Share && is_too_much {
+            if !look.goes_on() {
                 found.next = after.as_ref().map(key_text);
-                (found.looked_at, found.of) = (Some(looked_at), self.session_count());
+                (found.looked_at, found.of) = (look.cut_at(), self.session_count());
                 return Ok(found);
             }
         }

@@ -42,7 +42,8 @@ async function ask(path, options = {}) {
   }
   const text = await response.text();
   if (response.ok) return text === '' ? null : parse(text);
-  if (response.status === 401) loggedOut.set(true);
+  // 429: its login is over, and its address has shown too many that are.
+  if (response.status === 401 || response.status === 429) loggedOut.set(true);
   throw new ApiError(response.status, parse(text) ?? {});
 }
 

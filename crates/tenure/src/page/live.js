@@ -28,7 +28,7 @@ export function listen(kind, listener) {
   if (kind === 'call') setTimeout(followCalls, 0);
   return () => {
     listeners[kind].delete(listener);
-    // Whoever only goes from one view of calls to another needs no other stream.
+    // A person who only goes from one view of calls to another needs no other stream.
     if (kind === 'call') setTimeout(followCalls, 1000);
   };
 }

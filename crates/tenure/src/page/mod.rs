@@ -1,7 +1,7 @@
 //! The operator's page: its files, inside the binary, as they are served.
 //!
 //! The page is plain ES modules, without a build step. Files refer to each other by relative names, so all of them stand below one
-//! folder whose name is a hash of everything: a new version has new names, and browsers may keep the old ones for ever. Whoever serves
+//! folder whose name is a hash of everything: a new version has new names, and browsers may keep the old ones for ever. A caller that serves
 //! them asks [`find`] and adds [`HEADERS`] to every answer.
 
 use std::sync::LazyLock;

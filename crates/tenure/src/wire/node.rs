@@ -229,7 +229,9 @@ async fn run(
     let tasks = Tasks::start(Arc::clone(&store), Arc::clone(&clock) as _, task_limits);
     if let Some(cluster) = &cluster {
         tasks.join(cluster.roster.clone());
-        sessions.tell_peers(cluster.news());
+        let news = cluster.news();
+        tasks.tell_peers(Arc::clone(&news) as _);
+        sessions.tell_peers(news);
     }
     if let Some(observer) = audit::session_observers(config, audit.as_ref(), (&figures, &embedded)) {
         sessions.observed_by(Arc::clone(&observer));

@@ -1,6 +1,7 @@
 //! What a node counts of itself, as scrapers and operators get it.
 
 mod hooks;
+mod kills;
 mod labels;
 mod names;
 mod report;

@@ -165,7 +165,7 @@ impl Client {
             Ok(Got::Answer(Answer::Withdrawn)) => {
                 life.wrong(format!("{name} was withdrawn, and no client withdrew it"))
             }
-            Ok(Got::Reader(_) | Got::Deleted) => unreachable!("it was a request"),
+            Ok(Got::Reader(_) | Got::Taken | Got::Deleted) => unreachable!("it was a request"),
         }
     }
 

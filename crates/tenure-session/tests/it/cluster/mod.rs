@@ -15,3 +15,7 @@ mod storm;
 mod takeover;
 mod chance;
 mod giving_up;
+mod strangers;
+mod news;
+mod newer;
+mod orderly;

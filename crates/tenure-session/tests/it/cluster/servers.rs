@@ -68,7 +68,11 @@ impl Backend for ServersOfNode {
     fn open(&self, open: Open) -> BoxFuture<Result<Opened, RpcError>> {
         let result = RawJson::of(&json!({
             "protocolVersion": open.revision.as_str(),
-            "capabilities": { "tools": {} },
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": {},
+                "resources": { "listChanged": true },
+            },
             "serverInfo": { "name": "chance", "version": "1" },
         }));
         let link = ServerLink {
@@ -119,6 +123,14 @@ impl Link for ServerLink {
                 servers.wrong(format!("{name} ran {run} times"));
             }
             let pause = Duration::from_millis(arguments["pause"].as_u64().unwrap());
+            if tool == "asking" {
+                for number in 0..arguments["says"].as_u64().unwrap() {
+                    tokio::time::sleep(pause).await;
+                    let question = RawJson::of(&json!({ "message": format!("{name} {number}") }));
+                    call.context.ask(&Method::ElicitationCreate, Some(&question)).await?;
+                }
+                return Ok(RawJson::of(&json!({ "name": name, "run": run, "node": node.hex() })));
+            }
             for said in 0..arguments["says"].as_u64().unwrap() {
                 tokio::time::sleep(pause).await;
                 let text = RawJson::of(&json!({ "level": "info", "data": format!("{name} {run} {said}") }));

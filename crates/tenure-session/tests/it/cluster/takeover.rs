@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_protocol::Reason;
-use tenure_session::Limits;
 use tenure_session::cluster::Place;
 use tenure_session::port::store::{RecordKey, Store};
 use tenure_session::session::{Answer, Item, Reader};
+use tenure_session::{Limits, Principal};
 use tenure_testkit::node_view::ViewFaults;
 use tenure_testkit::runtime::{json_of, parse, request, session};
 use tokio::time::{Instant, sleep, timeout};
@@ -61,7 +61,7 @@ pub(super) fn reader_of(got: Got) -> Reader {
     match got {
         Got::Answer(Answer::Stream(reader)) | Got::Reader(reader) => reader,
         Got::Answer(other) => panic!("a stream, not {other:?}"),
-        Got::Deleted => panic!("a stream"),
+        Got::Taken | Got::Deleted => panic!("a stream"),
     }
 }
 
@@ -71,8 +71,8 @@ async fn a_request_at_another_node_goes_to_the_owner() {
     let nodes = cluster.start_nodes(2).await;
     let session = session(&nodes[0].sessions, REVISION).await;
     let (id, owner) = (*session.id(), nodes[0].roster.node());
-    assert_eq!(nodes[0].sessions.place(&id).await.unwrap(), Place::Here);
-    assert_eq!(nodes[1].sessions.place(&id).await.unwrap(), Place::There(owner));
+    assert_eq!(nodes[0].sessions.place(&id, &Principal::ANONYMOUS).await.unwrap(), Place::Here);
+    assert_eq!(nodes[1].sessions.place(&id, &Principal::ANONYMOUS).await.unwrap(), Place::There(owner));
     assert_eq!(nodes[1].find(&id).await.unwrap_err().reason(), Reason::StoreUnavailable, "it is not taken");
     let call = request(1, "tools/call", &tool_call("once", "a", 0, 0, id.key()));
     let Got::Answer(answer) = cluster.serve(&nodes[1], &id, Wish::Request(call)).await.unwrap() else {
@@ -81,7 +81,7 @@ async fn a_request_at_another_node_goes_to_the_owner() {
     assert_eq!(json_of(answer)["result"]["node"], json!(owner.hex()));
     // An unknown id is here: the ordinary code says that there is no such session.
     let unknown = tenure_session::SessionId::random();
-    assert_eq!(nodes[1].sessions.place(&unknown).await.unwrap(), Place::Here);
+    assert_eq!(nodes[1].sessions.place(&unknown, &Principal::ANONYMOUS).await.unwrap(), Place::Here);
     assert_eq!(nodes[1].find(&unknown).await.unwrap_err().reason(), Reason::SessionNotFound);
 }
 
@@ -181,7 +181,10 @@ async fn a_node_that_was_cut_off_gives_up_what_another_one_took() {
     };
     timeout(SECOND * 5, closed).await.unwrap();
     assert!(first.is_over());
-    assert_eq!(nodes[0].sessions.place(&id).await.unwrap(), Place::There(nodes[1].roster.node()));
+    assert_eq!(
+        nodes[0].sessions.place(&id, &Principal::ANONYMOUS).await.unwrap(),
+        Place::There(nodes[1].roster.node())
+    );
     assert_eq!(*cluster.servers.wrongs.lock(), [""; 0]);
 }
 
@@ -268,9 +271,12 @@ async fn a_session_is_given_back_when_it_is_quiet_and_not_before() {
     sleep(SECOND / 10).await;
     assert!(nodes[0].sessions.give_back(&id.key()).await.unwrap());
     assert_eq!(cluster.owner(&id).await, None);
-    assert_eq!(nodes[1].sessions.place(&id).await.unwrap(), Place::Here);
+    assert_eq!(nodes[1].sessions.place(&id, &Principal::ANONYMOUS).await.unwrap(), Place::Here);
     nodes[1].find(&id).await.unwrap();
-    assert_eq!(nodes[0].sessions.place(&id).await.unwrap(), Place::There(nodes[1].roster.node()));
+    assert_eq!(
+        nodes[0].sessions.place(&id, &Principal::ANONYMOUS).await.unwrap(),
+        Place::There(nodes[1].roster.node())
+    );
 }
 
 #[tokio::test(start_paused = true)]

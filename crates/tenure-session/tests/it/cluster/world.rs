@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_protocol::{Error, Reason, Request};
+use tenure_protocol::{Error, Reason, Request, Response};
 use tenure_session::call::Caller;
 use tenure_session::cluster::{NodeInfo, Place, Roster};
 use tenure_session::id::NodeId;
@@ -48,6 +48,8 @@ pub(super) struct Cluster {
 #[derive(Clone)]
 pub(super) enum Wish {
     Request(Request),
+    /// Its answer to a question.
+    Respond(Response),
     Listen(String),
     Delete,
 }
@@ -57,6 +59,7 @@ pub(super) enum Wish {
 pub(super) enum Got {
     Answer(Answer),
     Reader(Reader),
+    Taken,
     Deleted,
 }
 
@@ -123,7 +126,7 @@ impl Cluster {
             if at.is_dead() {
                 return Err(unreachable());
             }
-            let place = tokio::time::timeout_at(until, at.sessions.place(id)).await;
+            let place = tokio::time::timeout_at(until, at.sessions.place(id, &Principal::ANONYMOUS)).await;
             match place.map_err(|_| unreachable())?? {
                 Place::Here => match at.serve(id, wish.clone()).await {
                     Err(error) if at.has_lost(id, &error).await => {}
@@ -133,7 +136,7 @@ impl Cluster {
                     let peer = self.named(name).filter(|node| !node.is_dead());
                     if let Some(peer) = peer
                         && let Some(Ok(Place::Here)) = tokio::select! {
-                            place = peer.sessions.place(id) => Some(place),
+                            place = peer.sessions.place(id, &Principal::ANONYMOUS) => Some(place),
                             () = at.roster.gone(name) => None,
                             () = tokio::time::sleep_until(until) => None,
                         }
@@ -172,10 +175,24 @@ impl Node {
 
     /// Ends the process in order.
     pub(super) async fn stop(&self) {
+        self.stop_within(Duration::from_secs(2)).await;
+    }
+
+    /// The same with so much time for what runs there, as a server does it.
+    pub(super) async fn stop_within(&self, grace: Duration) {
         self.roster.set_draining();
-        self.sessions.shut_down(Duration::from_secs(2)).await;
+        self.sessions.drain();
+        self.sessions.calm(grace).await;
+        self.sessions.shut_down(grace).await;
         self.roster.leave().await;
         self.kill();
+    }
+
+    /// Waits until another node is gone, whichever node removes its record.
+    pub(super) async fn sees_gone(&self, name: NodeId) {
+        while !self.roster.find_gone(name).await.unwrap_or(false) {
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     pub(super) async fn find(&self, id: &SessionId) -> Result<Arc<Session>, Error> {
@@ -185,7 +202,7 @@ impl Node {
     /// Whether a request failed because another node has the session: it was faster, or this one lost it.
     async fn has_lost(&self, id: &SessionId, error: &Error) -> bool {
         error.reason() == Reason::StoreUnavailable
-            && matches!(self.sessions.place(id).await, Ok(Place::There(_)))
+            && matches!(self.sessions.place(id, &Principal::ANONYMOUS).await, Ok(Place::There(_)))
     }
 
     async fn serve(&self, id: &SessionId, wish: Wish) -> Result<Got, Error> {
@@ -193,6 +210,10 @@ impl Node {
             Wish::Request(request) => {
                 let session = self.find(id).await?;
                 session.request(request, Caller::anonymous("chance")).await.map(Got::Answer)
+            }
+            Wish::Respond(response) => {
+                let session = self.find(id).await?;
+                session.response(response).map(|()| Got::Taken)
             }
             Wish::Listen(after) => {
                 let session = self.find(id).await?;

@@ -20,5 +20,5 @@ mod resuming;
 mod retries;
 mod states;
 mod stopping;
-mod support;
+pub(crate) mod support;
 mod torture;

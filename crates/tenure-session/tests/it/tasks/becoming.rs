@@ -266,7 +266,10 @@ impl Responder for Keeper {
         let said = match call.request.method {
             Method::Discover => json!({ "capabilities": { "tools": {} } }),
             Method::ToolsCall => json!({ "resultType": "task", "taskId": "mine", "status": "working" }),
-            method => json!({ "said": method.as_str() }),
+            method => {
+                let params: Value = call.request.params.as_ref().unwrap().read().unwrap();
+                json!({ "said": method.as_str(), "taskId": params["taskId"] })
+            }
         };
         Box::pin(async move {
             assert_eq!(call.context.become_task(TaskWish::default()).await, Ok(Became::No));
@@ -283,14 +286,27 @@ impl Responder for Keeper {
 async fn tasks_that_a_server_keeps_itself_are_its_own() {
     let world = World::with(Engine::memory(), TaskLimits { after: None, ..TaskLimits::default() });
     let keeper = exchanges(Arc::new(Keeper), &Arc::new(HandClock::start())).with_tasks(world.tasks.clone());
-    let ask = |method: &str| {
-        send(keeper.clone(), ann(), request(method, json!({ "name": "dig", "taskId": "mine" })))
+    let ask = |who: Principal, method: &str, id: &str| {
+        send(keeper.clone(), who, request(method, json!({ "name": "dig", "taskId": id })))
     };
-    assert_eq!(ask("tools/call").await.unwrap()["result"]["taskId"], "mine");
+    let made = ask(Principal::ANONYMOUS, "tools/call", "").await.unwrap();
+    assert_eq!(made["result"]["taskId"], "mine", "callers without a name cannot be told apart");
+    let made = ask(ann(), "tools/call", "").await.unwrap();
+    let name = made["result"]["taskId"].as_str().unwrap().to_owned();
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
-        assert_eq!(ask(method).await.unwrap()["result"]["said"], method);
+        let said = ask(Principal::ANONYMOUS, method, "mine").await.unwrap();
+        assert_eq!((&said["result"]["said"], &said["result"]["taskId"]), (&json!(method), &json!("mine")));
+        let said = ask(ann(), method, &name).await.unwrap();
+        assert_eq!((&said["result"]["said"], &said["result"]["taskId"]), (&json!(method), &json!(name)));
+        // Neither the server's own id nor the name that another was given.
+        for (who, id) in
+            [(ann(), "mine"), (Principal::named("bob"), "mine"), (Principal::named("bob"), name.as_str())]
+        {
+            let refused = ask(who, method, id).await.unwrap();
+            assert_eq!(refused["error"]["data"]["reason"], "task_not_found", "{refused}");
+        }
     }
-    let discovered = ask("server/discover").await.unwrap();
+    let discovered = ask(ann(), "server/discover", "").await.unwrap();
     assert_eq!(discovered["result"]["capabilities"], json!({ "tools": {} }));
     assert_eq!(world.records().await, 0);
 }

@@ -12,7 +12,7 @@ pub(super) use sessions::filter_of;
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::api::{AdminApi, Outcome, with_type};
+use super::api::{AdminApi, Outcome, Shows, with_type};
 use super::caller::AdminCaller;
 use super::error::AdminError;
 use super::live::{self, Topics};
@@ -22,7 +22,7 @@ use super::role::AdminRole;
 use super::routes::Does;
 use crate::figures::Span;
 use crate::logs;
-use crate::operator::{CallRow, DataName, Show, now};
+use crate::operator::{CallRow, DataName, Extent, Show, now};
 
 /// Answers a request that changes nothing.
 pub(super) async fn answer(
@@ -68,17 +68,17 @@ pub(super) async fn answer(
             if caller.role < AdminRole::Payloads {
                 found.hints = None;
             }
-            let name = found.row.name.clone();
-            Ok(Outcome::of(&found).about(name))
+            let (name, shows) = (found.row.name.clone(), Shows::contents_if(found.hints.is_some()));
+            Ok(Outcome::of(&found).about(name).shows(shows))
         }
-        Does::Tasks => Ok(Outcome::rows(&operator.tasks(asked.limit()).await?)),
+        Does::Tasks => Ok(Outcome::of(&operator.tasks(asked.limit()).await?)),
         Does::Backends => Ok(Outcome::rows(&servers::backends(api))),
         Does::Backend => servers::backend(api, asked).await,
-        Does::Nodes => Ok(Outcome::rows(&servers::nodes(api))),
-        Does::Principals => Ok(Outcome::rows(&operator.principals().await?)),
+        Does::Nodes => Ok(Outcome::rows(&operator.for_one().nodes().await?)),
+        Does::Principals => Ok(Outcome::of(&operator.principals(Extent::Share).await?)),
         Does::PrincipalShow => {
             let name = asked.text("principal").unwrap_or_default();
-            let found = operator.principal(name).await?;
+            let found = operator.principal(name, Extent::Share).await?;
             let found = found.ok_or_else(|| AdminError::not_found("It has nothing here"))?;
             Ok(Outcome::of(&found))
         }

@@ -8,7 +8,7 @@ use tenure_session::port::clock::Time;
 use tenure_session::port::store::{Grade, StoreDurability};
 use tenure_session::supervise::LoopState;
 
-use super::servers::{self, BackendView, NodeRow};
+use super::servers::{self, BackendView, SeenNodeRow};
 use crate::admin::api::{AdminApi, Outcome};
 use crate::admin::caller::{AdminCaller, Via};
 use crate::admin::error::AdminError;
@@ -24,9 +24,6 @@ const MOST_SUSPECTS: usize = 100;
 
 /// Sessions that ended within this time are counted.
 const RECENT: Duration = Duration::from_secs(600);
-
-/// Sessions that ended last, as many as are counted at most.
-const MOST_ENDED: usize = 1000;
 
 /// From this share in percent on, a resource counts as nearly used up.
 const NEARLY: u64 = 90;
@@ -112,7 +109,7 @@ pub(in crate::admin) struct Overview {
     store: StoreState,
     backends: Vec<BackendView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    nodes: Vec<NodeRow>,
+    nodes: Vec<SeenNodeRow>,
 }
 
 #[derive(Serialize, Clone, Debug)]
@@ -154,7 +151,7 @@ struct About {
 struct SessionCounts {
     awake: usize,
     dormant: usize,
-    /// Within the last ten minutes.
+    /// Within the last ten minutes, of the newest 500.
     ended_recent: usize,
     waiting_for_client: usize,
     total: usize,
@@ -192,8 +189,7 @@ pub(in crate::admin) fn overview(api: &AdminApi) -> Overview {
     let oldest = without.iter().map(|call| call.started).chain(glance.oldest_call.map(|at| at.0)).min();
     let total = runtimes.sessions.tallies().sessions;
     let figures = runtimes.figures.now();
-    let ended = runtimes.figures.ended_sessions(MOST_ENDED);
-    let ended_recent = ended.iter().filter(|row| row.ended >= now.before(RECENT).0).count();
+    let ended_recent = runtimes.figures.ended_since(now.before(RECENT));
     let backends = servers::with_waiting(figures.backends, &waiting);
     let mut problems = of_server(api);
     // As `/readyz` has it: a server behind that cannot be reached does not make this one unfit.

@@ -41,9 +41,9 @@ impl BackendView {
     }
 }
 
-/// A node, in a list.
+/// A node in the overview: what it last wrote of itself. `nodes` asks it.
 #[derive(Serialize, Clone, Debug)]
-pub(super) struct NodeRow {
+pub(super) struct SeenNodeRow {
     node: String,
     label: String,
     address: String,
@@ -53,7 +53,6 @@ pub(super) struct NodeRow {
     load: u64,
     /// Its clock, as it last told.
     clock_ms: u64,
-    answered: bool,
 }
 
 /// All servers behind.
@@ -92,7 +91,12 @@ pub(super) async fn backend(api: &AdminApi, asked: &Asked) -> Result<Outcome, Ad
     let row = found.ok_or_else(|| no_server(name))?;
     let mut shown = serde_json::to_value(&row).expect("a row has a JSON form");
     match through::tools(api, name).await {
-        Ok(tools) => shown["tools"] = tools.into(),
+        Ok(listed) => {
+            shown["tools"] = json!(listed.tools);
+            if listed.is_cut {
+                shown["tools_cut"] = true.into();
+            }
+        }
         Err(error) => {
             shown["tools"] = json!([]);
             shown["tools_error"] = error.message.into();
@@ -127,11 +131,11 @@ fn no_server(name: &str) -> AdminError {
     AdminError::not_found(format!("There is no server `{name}` behind")).hint("`backends` lists them")
 }
 
-/// All nodes of the cluster, this one first; this one alone without a cluster.
-pub(super) fn nodes(api: &AdminApi) -> Vec<NodeRow> {
+/// All nodes of the cluster as this one has seen them, this one first; none without a cluster.
+pub(super) fn nodes(api: &AdminApi) -> Vec<SeenNodeRow> {
     let Some(cluster) = &api.0.runtimes.cluster else { return Vec::new() };
     let roster = &cluster.roster;
-    let one = |node: String, info: tenure_session::cluster::NodeInfo| NodeRow {
+    let one = |node: String, info: tenure_session::cluster::NodeInfo| SeenNodeRow {
         label: node.chars().take(10).collect(),
         node,
         address: info.peer_address,
@@ -139,7 +143,6 @@ pub(super) fn nodes(api: &AdminApi) -> Vec<NodeRow> {
         state: if info.is_draining { "draining" } else { "serving" },
         load: info.load,
         clock_ms: info.wall_ms,
-        answered: true,
     };
     let own = one(format!("{:?}", roster.node()), roster.info());
     let peers = roster.peers().into_iter().map(|(node, info)| one(format!("{node:?}"), info));

@@ -9,7 +9,7 @@ use tenure_session::id::Position;
 use tenure_session::port::store::{EntryPlace, Event, ReadLimit};
 use tenure_session::{SessionKey, StreamId};
 
-use crate::admin::api::{AdminApi, Outcome};
+use crate::admin::api::{AdminApi, Outcome, Shows};
 use crate::admin::caller::AdminCaller;
 use crate::admin::error::AdminError;
 use crate::admin::request::Asked;
@@ -81,7 +81,8 @@ pub(super) async fn session(
             shown.insert("subscriptions".to_owned(), names.collect::<Vec<_>>().into());
         }
     }
-    Ok(Outcome::of(&shown).about(label))
+    let shows = Shows::contents_if(caller.role >= AdminRole::Payloads);
+    Ok(Outcome::of(&shown).about(label).shows(shows))
 }
 
 /// An event in a list.

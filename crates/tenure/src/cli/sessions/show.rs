@@ -85,7 +85,7 @@ fn in_flight(call: &CallView, now: Time) -> String {
     }
     words.push(match call.stream {
         Some(stream) if call.is_read => format!("on stream {stream}, which is read"),
-        Some(stream) => format!("on stream {stream}, which nobody reads"),
+        Some(stream) => format!("on stream {stream}, which the client does not read"),
         None => "not a stream yet".to_owned(),
     });
     words.join("  ")
@@ -139,7 +139,7 @@ mod tests {
         };
         expect![[r#"
             s-4f3a9c01  4f3a9c01000000000000000000000001
-            ! `tools/call ask_name` (id 7) has waited 4m 12s for the client to answer a question; nobody reads its stream
+            ! `tools/call ask_name` (id 7) has waited 4m 12s for the client to answer a question; the client does not read its stream
 
               state         awake
               owner         anonymous
@@ -157,7 +157,7 @@ mod tests {
               version       12
 
             requests in flight
-              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which nobody reads
+              id 7  tools/call long_task  for 4m 12s  waits for the client  on stream 7, which the client does not read
               id 8  tools/call long_task  for 9s  progress 1s ago  on stream 8, which is read
 
             streams
@@ -171,7 +171,7 @@ mod tests {
               team = "blue"
         "#]]
         .assert_eq(&shown(json!({
-            "signs": ["`tools/call ask_name` (id 7) has waited 4m 12s for the client to answer a question; nobody reads its stream"],
+            "signs": ["`tools/call ask_name` (id 7) has waited 4m 12s for the client to answer a question; the client does not read its stream"],
             "requests": 8, "errors": 1, "log_level": "info",
             "in_flight": [
                 call(7, json!({ "started": NOW.0 - 252_000, "asking": 1 })),

@@ -10,7 +10,7 @@ use super::{fails, file, load};
 const TWO: &str = r#"
 [child]
 warm = 3
-env = ["A=1"]
+env = ["A=env:OF_THE_PROCESS"]
 
 [[backend]]
 name = "files"
@@ -34,7 +34,7 @@ fn each_has_its_own_and_the_rest_from_the_sections() {
     assert_eq!((&*files.name, &*files.prefix), ("files", "files"));
     assert_eq!(files.child.command, ["files", "/srv"]);
     assert_eq!((files.child.warm, files.child.grace), (3, Duration::from_secs(5)));
-    assert_eq!(files.child.env, ["A=1"]);
+    assert_eq!(files.child.env, ["A=env:OF_THE_PROCESS"]);
     assert_eq!((&*search.name, &*search.prefix), ("search-2", ""));
     assert_eq!(search.upstream.url.as_deref(), Some("https://mcp.example.com/mcp"));
     assert_eq!(search.upstream.connect_timeout, Duration::from_secs(1));

@@ -473,17 +473,50 @@ fn what_is_shown_of_issuers_loads_as_it_was() {
 fn a_secret_that_stands_in_the_configuration_itself_is_not_shown() {
     let text = "[[issuer]]\nname = \"corp\"\nurl = \"https://id.example.com\"\nclient_id = \"me\"\nclient_secret = \"geheim-1\"\n\
         [auth]\npublic_url = \"https://mcp.example.com\"\n\
-        [nats]\npassword = \"geheim-2\"\n[child]\nenv = [\"TOKEN=of-a-child\"]\n\
+        [nats]\npassword = \"geheim-2\"\n[child]\nenv = [\"TOKEN=geheim-7\", \"OTHER=env:OF_THE_PROCESS\"]\n\
         [upstream]\nurl = \"https://me:geheim-4@mcp.example.com/\"\nauth = \"client_credentials\"\nclient_id = \"me\"\n\
         client_secret = \"geheim-5\"\nheaders = [\"X-Token: geheim-6\"]\n";
     let config = load(&file(text));
     let shown = Config::show(&file(text)).unwrap();
     assert!(shown.contains("client_secret = \"(hidden)\""), "{shown}");
     let printed = format!("{config:?} {config:#?}");
-    // Variables of a child are shown as they were written: most are no secrets, and those that are can stand elsewhere.
-    assert!(shown.contains("of-a-child") && !printed.contains("of-a-child"), "{printed}");
-    for text in [shown, printed] {
+    assert!(shown.contains("env = [\"TOKEN=(hidden)\", \"OTHER=env:OF_THE_PROCESS\"]"), "{shown}");
+    let operators = serde_json::to_string(&config.shown).unwrap();
+    assert!(operators.contains("TOKEN=(hidden)"), "{operators}");
+    for text in [shown, printed, operators] {
         let at = text.find("geheim").map(|at| &text[at.saturating_sub(60)..(at + 8).min(text.len())]);
         assert_eq!(at, None);
+    }
+}
+
+#[test]
+fn a_url_is_shown_with_marks_for_the_secrets_that_are_left_out() {
+    let text = "store = \"nats://me:geheim@one:4222,two:4222?token=geheim\"\n\
+        [http]\nallowed_origins = [\"https://me:geheim@app.example.com\", \"https://b.example.com\"]\n\
+        [traces]\nendpoint = \"http://me:geheim@collector:4318/?key=gehe\\\"geheim\"\n\
+        [upstream]\nurl = \"https://me:geheim@host/mcp?key=geheim\"\nauth = \"client_credentials\"\nclient_id = \"me\"\n\
+        client_secret = \"env:S\"\ntoken_url = \"https://id.example.com/token#geheim\"\nresource = \"https://host/?geheim\"\n\
+        [cluster]\nlisten = \"127.0.0.1:0\"\n\
+        [auth]\npublic_url = \"https://mcp.example.com\"\n\
+        [[issuer]]\nname = \"corp\"\nurl = \"https://me:geheim@id.example.com\"\nkeys = \"https://id.example.com/keys?geheim\"\n\
+        introspection_url = \"https://me:geheim@id.example.com/introspect\"\nclient_id = \"me\"\nclient_secret = \"env:S\"\n";
+    let config = load(&file(text));
+    let shown = Config::show(&file(text)).unwrap();
+    let of =
+        |key: &str| config.shown.iter().find(|row| row.key == key).and_then(|row| row.value.clone()).unwrap();
+    assert_eq!(of("store"), "\"nats://…@one:4222,two:4222?…\"");
+    assert_eq!(of("upstream.url"), "\"https://…@host/mcp?…\"");
+    assert_eq!(of("upstream.token_url"), "\"https://id.example.com/token#…\"");
+    assert_eq!(of("upstream.resource"), "\"https://host/?…\"");
+    assert_eq!(of("traces.endpoint"), "\"http://…@collector:4318/?…\"");
+    assert_eq!(of("http.allowed_origins"), "[\"https://…@app.example.com\", \"https://b.example.com\"]");
+    assert_eq!(of("issuer.corp"), "https://…@id.example.com");
+    for url in
+        ["https://…@id.example.com", "https://id.example.com/keys?…", "https://…@id.example.com/introspect"]
+    {
+        assert!(shown.contains(&format!("= \"{url}\"")), "{url}: {shown}");
+    }
+    for text in [shown, serde_json::to_string(&config.shown).unwrap()] {
+        assert!(!text.contains("gehe"), "{text}");
     }
 }

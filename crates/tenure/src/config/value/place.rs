@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use tenure_transport::http::{AllowedHosts, AllowedOrigins, Network, TrustedProxies};
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted, quoted_list};
-use crate::url_text::public_part;
+use crate::url_text::marked;
 
 /// A path to a file.
 pub(in crate::config) struct File;
@@ -89,13 +89,12 @@ impl ValueForm for StoreUrl {
         }
     }
     fn show(value: &String) -> Option<String> {
-        // Whatever stands before an `@` may be a password.
-        match (value.split_once("://"), value.rsplit_once('@')) {
-            (Some((engine, _)), Some((_, servers))) => {
-                Some(quoted(&format!("{engine}://(hidden)@{servers}")))
-            }
-            _ => Some(quoted(value)),
-        }
+        // All that stands in front of an `@` may be a password, whatever characters it has.
+        let shown = match (value.split_once("://"), value.rsplit_once('@')) {
+            (Some((engine, _)), Some((_, servers))) => marked(&format!("{engine}://…@{servers}")),
+            _ => marked(value),
+        };
+        Some(quoted(&shown))
     }
 }
 
@@ -142,7 +141,7 @@ impl ValueForm for EndpointUrl {
         }
     }
     fn show(value: &String) -> Option<String> {
-        Some(quoted(&public_part(value)))
+        Some(quoted(&marked(value)))
     }
 }
 
@@ -252,6 +251,28 @@ impl ValueForm for Words {
     }
     fn show(value: &Vec<String>) -> Option<String> {
         Some(quoted_list(value))
+    }
+}
+
+/// Variables of a program, each with its value or the source of the value.
+pub(in crate::config) struct Environment;
+
+impl ValueForm for Environment {
+    type Of = Vec<String>;
+    fn expected() -> String {
+        Words::expected()
+    }
+    fn read(raw: &SettingValue) -> Result<Vec<String>, ValueRefusal> {
+        Words::read(raw)
+    }
+    fn show(value: &Vec<String>) -> Option<String> {
+        // A value may be a secret; its name and its source are not.
+        let shown = value.iter().map(|variable| match variable.split_once('=') {
+            Some((_, value)) if value.starts_with("env:") || value.starts_with("file:") => variable.clone(),
+            Some((name, _)) => format!("{name}=(hidden)"),
+            None => "(hidden)".to_owned(),
+        });
+        Some(quoted_list(shown))
     }
 }
 

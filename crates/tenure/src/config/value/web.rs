@@ -1,7 +1,7 @@
 //! Forms for what authorization servers are told: URLs, names, and secrets that stand elsewhere.
 
 use super::{SettingValue, ValueForm, ValueRefusal, quoted};
-use crate::url_text::public_part;
+use crate::url_text::marked;
 
 /// A URL.
 pub(in crate::config) struct WebUrl;
@@ -19,7 +19,7 @@ impl ValueForm for WebUrl {
         }
     }
     fn show(value: &String) -> Option<String> {
-        Some(quoted(&public_part(value)))
+        Some(quoted(&marked(value)))
     }
 }
 

@@ -178,7 +178,7 @@ impl DataOperator {
         }
         let Some(id) = listed.id else {
             let name = listed.label();
-            return Err(Failure::new(format!("nobody but its client knows the id of {name}")).hint(format!(
+            return Err(Failure::new(format!("only its client knows the id of {name}")).hint(format!(
                 "it is anonymous, so the store has only a hash of its id, which was shown when it was made; \
                  `tenure sessions data create --copy-of {name}` makes another that holds the same"
             )));

@@ -27,7 +27,7 @@ pub(crate) enum NodeState {
     NotReady,
     /// It did not answer; `why` says why.
     Silent,
-    /// It has a record, and nobody has asked it: no server answers here.
+    /// It has a record, and was not asked: no server answers here.
     Recorded,
 }
 

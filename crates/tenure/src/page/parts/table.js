@@ -14,7 +14,7 @@ import { go } from '../route.js';
  * @property {string} [hint]
  */
 
-// Rows that are drawn at first. A browser draws a few hundred within a frame, and nobody reads ten thousand.
+// Rows that are drawn at first. A browser draws a few hundred within a frame, and no person reads ten thousand.
 const STEP = 100;
 
 /** @param {string | undefined} kind @param {number | undefined} less */

@@ -63,7 +63,7 @@ export function Audit() {
     </div>
     <${Trouble} error=${error} again=${again} />
     ${chain && html`<section class="panel"><div class=${`problem ${chain.ok ? 'is-well' : 'is-error'}`}><span class="sign">${chain.ok ? '✓' : '✕'}</span>
-      <span>${chain.ok ? 'The chain is whole' : 'The chain is broken: a record was changed, removed or inserted'}${chain.checked_to !== undefined ? `; checked to record ${typeof chain.checked_to === 'number' ? count(chain.checked_to) : chain.checked_to}` : ''}.</span><span></span></div></section>`}
+      <span>${chain.ok ? `The chain is whole${chain.is_cut ? ' as far as there was time to check it' : ''}` : 'The chain is broken: a record was changed, removed or inserted'}${chain.checked_to !== undefined ? `; checked to record ${typeof chain.checked_to === 'number' ? count(chain.checked_to) : chain.checked_to}` : ''}.</span><span></span></div></section>`}
     ${data && html`<section class="panel"><${Table} label="Audit log" columns=${columns} rows=${rows} id=${(/** @type {any} */ row) => number(row) ?? row.hash ?? `${row.at} ${row.event}`} stale=${stale}
       empty=${html`<${Empty} title=${data.off ? 'There is no audit log.' : 'No record fits.'}>${data.off ? html`<code>audit.file</code> names the file to write it to.` : 'Take a filter away, or look at a longer time.'}<//>`} /></section>`}
     <${Panel} title="On the command line"><div class="inside"><${Copy} text=${query.principal ? command('tenure', 'audit', 'show', 'audit.jsonl', '--principal', query.principal) : 'tenure audit verify audit.jsonl'} /></div><//>

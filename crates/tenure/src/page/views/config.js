@@ -60,7 +60,7 @@ function Logins() {
     { title: html`<span class="hidden-text">Actions</span>`, kind: /** @type {'num'} */ ('num'), cell: (/** @type {any} */ row) => html`<button class="small danger" onClick=${() => endLogin(row)}>End …</button>` },
   ];
   return html`<${Panel} title="Who is logged in" note="Browsers that opened a link; keys of programs are not among them."><${Trouble} error=${error} again=${again} />
-    ${data && html`<${Table} label="Logins" columns=${columns} rows=${data.rows} id=${(/** @type {any} */ row) => row.label} empty=${html`<${Empty} title="Nobody is logged in."><code>tenure admin open</code> prints a link.<//>`} />`}<//>`;
+    ${data && html`<${Table} label="Logins" columns=${columns} rows=${data.rows} id=${(/** @type {any} */ row) => row.label} empty=${html`<${Empty} title="No browser is logged in."><code>tenure admin open</code> prints a link.<//>`} />`}<//>`;
 }
 
 /** @param {any} value */

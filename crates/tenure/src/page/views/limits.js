@@ -58,7 +58,8 @@ function Principals() {
   return html`<div class="filters"><label class="field"><span>Principal</span><input type="search" placeholder="press / to search" value=${find} onInput=${(/** @type {any} */ event) => setFind(event.target.value)} /></label></div>
     <${Trouble} error=${error} again=${again} />
     ${data && html`<section class="panel"><${Table} label="Principals" columns=${columns} rows=${rows} id=${(/** @type {any} */ row) => row.principal ?? ''} href=${(/** @type {any} */ row) => row.principal && to('limits', [], { principal: row.principal })} stale=${stale}
-      empty=${html`<${Empty} title=${find ? 'No principal fits.' : 'No principal has anything here.'}>${find ? 'The search looks at names that are listed, such as corp:ann.' : 'Principals appear when they open a session. Without authentication all callers are anonymous.'}<//>`} /></section>`}`;
+      empty=${html`<${Empty} title=${find ? 'No principal fits.' : 'No principal has anything here.'}>${find ? 'The search looks at names that are listed, such as corp:ann.' : 'Principals appear when they open a session. Without authentication all callers are anonymous.'}<//>`} />
+      ${data.looked_at !== undefined && html`<footer>The node looked at ${count(data.looked_at)}${data.of === undefined ? '' : ` of ${count(data.of)}`} records: there may be more principals, and more of those that are listed.</footer>`}</section>`}`;
 }
 
 /** What a POST answers that only reads: the name of a principal does not belong into an address that proxies log. @param {string} path @param {string} principal */

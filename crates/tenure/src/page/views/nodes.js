@@ -22,7 +22,7 @@ const A_YEAR_MS = 365 * 86_400_000;
 export function NodeTable({ rows }) {
   const columns = [
     { title: 'Node', kind: 'short', cell: (/** @type {any} */ row) => html`<span class="mono"><${Name} text=${row.label ?? row.node} /></span>` },
-    { title: 'State', kind: 'short', cell: (/** @type {any} */ row) => html`<${Badge} kind=${!row.answered ? 'bad' : row.state === 'serving' ? 'good' : 'warn'}>${row.answered ? String(row.state).replaceAll('_', ' ') : 'did not answer'}<//>` },
+    { title: 'State', kind: 'short', cell: (/** @type {any} */ row) => html`<${Badge} kind=${row.answered === false ? 'bad' : row.state === 'serving' ? 'good' : 'warn'}>${row.answered === false ? 'did not answer' : String(row.state).replaceAll('_', ' ')}<//>` },
     { title: 'Sessions', kind: 'num', cell: (/** @type {any} */ row) => count(row.sessions ?? row.load) },
     { title: 'Lease', kind: 'num', hint: 'How long ago it said that it lives', cell: (/** @type {any} */ row) => html`<span class=${row.lease_age_ms > 5000 ? 'bad' : ''}>${row.lease_age_ms === undefined ? '–' : `${took(row.lease_age_ms)} old`}</span>` },
     { title: 'Clock', kind: 'num', less: 1, hint: 'Its clock against that of this node', cell: clock },

@@ -104,7 +104,7 @@ export function settings(session) {
     path: path(session, 'settings'),
     fields: [
       { name: 'metadata', label: 'Notes, a JSON object', kind: 'area', value: pretty(old) },
-      { name: 'ttl', label: 'How long it lives when nobody uses it', kind: 'select', options: /** @type {[string, string][]} */ (TTLS), value: '' },
+      { name: 'ttl', label: 'How long it lives unused', kind: 'select', options: /** @type {[string, string][]} */ (TTLS), value: '' },
     ],
     body: values => {
       const next = parse(values.metadata);

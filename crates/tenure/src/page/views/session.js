@@ -19,8 +19,8 @@ const MOST_CALLS = 20;
 /** What a call waits for, in words. @param {any} call */
 function waits(call) {
   const unread = call.stream !== undefined && !call.is_read;
-  if (call.asking > 0) return html`<span class="warn">the client to answer ${call.asking === 1 ? 'a question' : `${call.asking} questions`}${unread ? '; nobody reads its stream' : ''}</span>`;
-  return html`the server behind${unread ? html`<span class="warn">; nobody reads its stream</span>` : ''}`;
+  if (call.asking > 0) return html`<span class="warn">the client to answer ${call.asking === 1 ? 'a question' : `${call.asking} questions`}${unread ? '; the client does not read its stream' : ''}</span>`;
+  return html`the server behind${unread ? html`<span class="warn">; the client does not read its stream</span>` : ''}`;
 }
 
 /** @param {any} progress */

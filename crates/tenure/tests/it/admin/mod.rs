@@ -7,4 +7,5 @@ mod document;
 mod reading;
 mod servers;
 mod starting;
+mod strangers;
 mod world;

@@ -267,3 +267,23 @@ async fn what_happens_is_told_on_the_stream() {
     assert_eq!(calls[0]["method"], "initialize");
     assert_eq!((&sessions[0]["what"], &sessions[0]["key"]), (&json!("created"), &json!(digits(&session))));
 }
+
+#[tokio::test]
+async fn a_look_at_what_a_viewer_does_not_see_is_recorded_once_for_a_page_that_stays_open() {
+    let mut world = World::new().await;
+    let (session, _link) = world.steered.session().await;
+    let (viewer, payloads) = (world.browser("viewer").await, world.browser("payloads").await);
+    let path = format!("sessions/{}", digits(&session));
+    assert!(viewer.read(&path).await.get("record").is_none());
+    for _ in 0..3 {
+        assert!(payloads.read(&path).await["record"].is_object());
+    }
+    let another = world.browser("payloads").await;
+    another.read(&path).await;
+    let looks = world.recorded().await;
+    let looks: Vec<_> = looks.iter().filter(|record| record["method"] == "sessions.contents").collect();
+    assert_eq!(looks.len(), 2, "one of each login: {looks:?}");
+    for look in looks {
+        assert_eq!((&look["outcome"], &look["name"]), (&json!("ok"), &json!(label(&session))));
+    }
+}

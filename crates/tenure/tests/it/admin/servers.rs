@@ -147,3 +147,53 @@ async fn figures_are_there_for_charts_and_for_other_tools() {
     assert!(metrics.contains("tenure_sessions_created_total 1"), "{metrics}");
     stop(server).await;
 }
+
+#[tokio::test]
+async fn a_look_at_the_hints_of_a_client_is_recorded() {
+    let place = Place::new();
+    let log = place.beside("audit.jsonl");
+    let server = place.serve_with(&["--set", &format!("audit.file={}", log.display())]).await;
+    let session = Session::start(server.address()).await;
+    let hints = json!({ "hints": { "label": "review", "data": { "title": "Review" } } });
+    session.request(1, "session/create", &hints).send(server.address()).await;
+    let rows = read(&place, "data").await;
+    let (key, name) = (rows["rows"][0]["key"].as_str().unwrap(), rows["rows"][0]["name"].clone());
+    assert_eq!(read(&place, &format!("data/{key}")).await["hints"]["title"], "Review");
+    stop(server).await;
+    let text = std::fs::read_to_string(log).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let looks: Vec<_> = records.filter(|record| record["event"] == "admin_action").collect();
+    assert_eq!(looks.len(), 1, "{looks:?}");
+    assert_eq!((&looks[0]["method"], &looks[0]["name"]), (&json!("data.contents"), &name));
+}
+
+#[tokio::test]
+async fn a_server_with_very_many_tools_is_shown_with_as_many_as_a_page_can_use() {
+    let (backend, mut script) = tenure_testkit::fake_backend::FakeBackend::new();
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("disk:{}", folder.path().join("store").display());
+    let node =
+        tenure::Node::with_backend(&super::world::in_memory(&[("store", &store)]), backend).await.unwrap();
+    let asked = async || {
+        let stream = tokio::net::UnixStream::connect(folder.path().join("store/control.sock")).await.unwrap();
+        let mut connection = Connection::over(stream);
+        connection.write(&Ask::new("GET", "/api/v1/backends/main").bytes()).await;
+        connection.response().await.value()
+    };
+    let tools: Vec<_> = (0..1500).map(|n| json!({ "name": format!("t-{n}"), "inputSchema": {} })).collect();
+    let answered = async {
+        let call = script.call().await;
+        call.answer(&json!({ "tools": tools, "nextCursor": "more" }));
+    };
+    let (shown, ()) = tokio::join!(asked(), answered);
+    assert_eq!(
+        (shown["tools"].as_array().unwrap().len(), &shown["tools_cut"]),
+        (1000, &json!(true)),
+        "{}",
+        shown["tools_error"]
+    );
+    // A page that stays open, or several, ask the server once.
+    let (one, other) = within("from what was listed", async { tokio::join!(asked(), asked()) }).await;
+    assert_eq!((one["tools"].as_array().unwrap().len(), &other["tools_cut"]), (1000, &json!(true)));
+    node.stop().await;
+}

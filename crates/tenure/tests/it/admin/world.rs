@@ -107,11 +107,16 @@ impl World {
 
     /// The records of what operators did.
     pub(super) async fn recorded(self) -> Vec<Value> {
+        self.records("admin_action").await
+    }
+
+    /// The records of one kind, once the node has stopped.
+    pub(super) async fn records(self, event: &str) -> Vec<Value> {
         let Self { steered, folder, .. } = self;
         steered.node.stop().await;
         let text = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
         let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        records.filter(|record| record["event"] == "admin_action").collect()
+        records.filter(|record| record["event"] == event).collect()
     }
 }
 

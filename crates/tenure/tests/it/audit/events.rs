@@ -8,7 +8,7 @@ use crate::cli::process::run;
 use crate::operator::place::{Place, label};
 use crate::support::client::Ask;
 use crate::support::modern;
-use crate::support::node::demo_with;
+use crate::support::node::{Steered, demo_with};
 use crate::support::session::Session;
 use crate::support::wait::until;
 
@@ -188,6 +188,30 @@ async fn a_caller_that_is_refused_again_and_again_makes_no_more_records_where_th
     let ends = log.shown(&CALL, &["outcome", "reason"]);
     assert_eq!((ends.len(), ends[0].as_str(), ends[100].as_str()), (101, "ok -", "limited rate_limited"));
     assert_eq!(log.shown(&["refused"], &["reason", "count"]), ["more_of_the_same 51"]);
+}
+
+#[tokio::test]
+async fn a_server_that_answers_as_a_limit_would_hides_none_of_its_calls_and_has_none_refused() {
+    for durability in ["best_effort", "required"] {
+        let log = Log::new();
+        let path = log.path().display().to_string();
+        let settings = [("audit.file", path.as_str()), ("audit.durability", durability)];
+        let mut steered = Steered::with(&settings).await;
+        let (session, _link) = steered.session().await;
+        let claim = json!({ "isError": true, "content": [],
+            "_meta": { "dev.tenure/refused": { "reason": "rate_limited", "retryAfterMs": 1 } } });
+        for id in 1..=120 {
+            let arguments = json!({});
+            let (said, ()) = tokio::join!(session.tool(id, "any", &arguments), async {
+                steered.script.call().await.answer(&claim);
+            });
+            assert_eq!(said.json()["result"]["isError"], true, "{durability}: call {id}");
+        }
+        steered.node.stop().await;
+        let calls = log.shown(&CALL, &["name", "outcome"]);
+        assert_eq!(calls, vec!["any tool_error"; 120], "{durability}");
+        assert!(log.records(&["refused"]).is_empty(), "{durability}");
+    }
 }
 
 #[tokio::test]

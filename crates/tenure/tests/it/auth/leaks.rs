@@ -11,7 +11,9 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use super::office::Office;
 use super::secrets::{Secrets, files, records};
+use super::watchers::Watchers;
 use super::world::{Bearing, PUBLIC, now};
+use crate::operator::place::digits;
 use crate::support::client::{Ask, Response, connect};
 use crate::support::modern;
 use crate::support::session::{initialize, initialize_params, request};
@@ -44,7 +46,7 @@ fn text_of(response: &Response) -> String {
 }
 
 #[tokio::test]
-async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_operators_command() {
+async fn au10_no_credential_cookie_or_id_is_where_operators_or_strangers_look() {
     let audit = tempfile::tempdir().unwrap();
     let audit_file = audit.path().join("audit.jsonl");
     let audited = format!(
@@ -54,7 +56,9 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
     let sections = "[log]\nlevel = \"trace\"\n[tasks]\nafter = \"300ms\"\n[exchanges]\nstream_after = \"50ms\"\n\
          [doors]\nsse = true\nrpc = true\npost_sse = true\nmcp_sse = true\nwebsocket = true\n";
     let rules = "dpop = true\nscopes = [\"* = mcp:use\", \"notebook_append = notes:write\"]\n";
-    let mut office = Office::with(rules, &format!("{sections}{audited}")).await;
+    let watchers = Watchers::start().await;
+    let sections = format!("{sections}{audited}{}", watchers.sections());
+    let mut office = Office::with(rules, &sections).await;
     let (mut secrets, mut refusals) = (Secrets::default(), Vec::new());
     let token = |user: &str, scope: &str| {
         let claims = json!({
@@ -190,6 +194,14 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
         refusals.push(text_of(&response));
     }
 
+    // All that is there to be seen, before some of it is revoked.
+    let mut keys = vec![digits(&session), "server".to_owned(), "main".to_owned()];
+    let listed = office.told(&["sessions", "data", "list", "--json"]).await;
+    let listed = listed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    keys.extend(listed.map(|row| row["key"].as_str().unwrap().to_owned()));
+    let mut watched =
+        watchers.viewed(&office, &keys, &["corp:alice", "key:ci", "anonymous"], &mut secrets).await;
+    watched.extend(watchers.scraped().await);
     // Operators.
     let mut told = Vec::new();
     for arguments in [
@@ -224,12 +236,17 @@ async fn au10_no_credential_cookie_or_id_is_in_a_log_a_store_a_refusal_or_an_ope
 
     let log = office.gateway.whole_log().await.join("\n");
     assert!(log.contains("credentials refused"), "the log is that of everything");
+    let posts = watchers.collector.posts_about("create_workspace").await;
+    watched.extend(posts.into_iter().map(|post| ("what a collector gets".to_owned(), post)));
     let has_access_lines = log.contains("\"target\":\"access\"") || log.contains("INFO access:");
     assert!(has_access_lines, "and has a line for each request");
     secrets.search("the log", log.as_bytes());
     for (command, said) in &told {
         assert!(!said.is_empty(), "{command} says nothing");
         secrets.search(command, said.as_bytes());
+    }
+    for (place, seen) in &watched {
+        secrets.search(place, seen);
     }
     for refusal in &refusals {
         secrets.search("a refusal", refusal.as_bytes());

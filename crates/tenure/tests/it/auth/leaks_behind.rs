@@ -10,7 +10,9 @@ use tenure_testkit::token_server::FakeTokenServer;
 
 use super::office::Office;
 use super::secrets::{Secrets, files, records};
+use super::watchers::Watchers;
 use super::world::{Bearing, PUBLIC, now};
+use crate::operator::place::digits;
 use crate::support::modern;
 use crate::support::node::demo_with;
 use crate::support::session::initialize;
@@ -25,6 +27,7 @@ struct Behind {
     recorder: Recorder,
     server: FakeTokenServer,
     folder: tempfile::TempDir,
+    watchers: Watchers,
     _demo: tenure::Node,
 }
 
@@ -38,15 +41,17 @@ impl Behind {
             std::fs::write(folder.path().join(name), ClientKey::generate_pem()).unwrap();
         }
         let path = folder.path().display().to_string();
+        let watchers = Watchers::start().await;
         let upstream = upstream.replace("TOKEN_URL", &server.token_url()).replace("FOLDER", &path);
         let sections = format!(
             "[log]\nlevel = \"trace\"\n[audit]\nfile = \"{path}/audit.jsonl\"\n\
-             [upstream]\nurl = \"{}\"\npatience = \"0s\"\n{upstream}",
-            recorder.url("/mcp")
+             [upstream]\nurl = \"{}\"\npatience = \"0s\"\n{upstream}{}",
+            recorder.url("/mcp"),
+            watchers.sections(),
         );
         let issuer = format!("client_id = \"tenure\"\nclient_secret = \"{INTROSPECTION_SECRET}\"\n");
         let office = Office::with_issuer("", &sections, &issuer).await;
-        Self { office, recorder, server, folder, _demo: demo }
+        Self { office, recorder, server, folder, watchers, _demo: demo }
     }
 
     /// An opaque token that is good.
@@ -149,6 +154,9 @@ async fn au10_nor_is_what_a_gateway_shows_to_servers_behind_and_to_authorization
         }
         assert_eq!(behind.server.asked().is_empty(), !expected.contains(&"a token"), "{mode}");
 
+        let keys = [digits(&session), "main".to_owned()];
+        let mut watched = behind.watchers.viewed(office, &keys, &["corp:alice"], &mut secrets).await;
+        watched.extend(behind.watchers.scraped().await);
         let folder = office.gateway.folder.path().to_owned();
         let config = folder.join("tenure.toml").display().to_string();
         for arguments in [
@@ -173,6 +181,11 @@ async fn au10_nor_is_what_a_gateway_shows_to_servers_behind_and_to_authorization
         assert!(log.contains("credentials refused"), "the log is that of everything");
         secrets.search("the log", log.as_bytes());
         secrets.search("what was said", said.as_bytes());
+        let posts = behind.watchers.collector.posts_about("public_echo").await;
+        watched.extend(posts.into_iter().map(|post| ("what a collector gets".to_owned(), post)));
+        for (place, seen) in &watched {
+            secrets.search(place, seen);
+        }
         let mut found = Vec::new();
         files(&folder.join("store"), &mut found);
         let audit = behind.folder.path().join("audit.jsonl");

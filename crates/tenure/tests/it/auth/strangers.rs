@@ -16,28 +16,28 @@ use crate::support::session::{Session, request};
 const PAIRS: usize = 500;
 
 /// xorshift: all that matters is that a seed gives the same requests again.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let seed = std::env::var("TENURE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         Self(seed.unwrap_or_else(|| u64::try_from(time.as_nanos() & u128::from(u64::MAX)).unwrap()) | 1)
     }
 
-    fn roll(&mut self) -> u64 {
+    pub(super) fn roll(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+    pub(super) fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
         all[usize::try_from(self.roll() % all.len() as u64).unwrap()]
     }
 
     /// An id of the same form that never was: other hexadecimal digits, or other letters behind the last underscore.
-    fn unlike(&mut self, id: &str) -> String {
+    pub(super) fn unlike(&mut self, id: &str) -> String {
         let is_hex =
             |at: usize| id.get(at..at + 32).is_some_and(|part| part.bytes().all(|b| b.is_ascii_hexdigit()));
         if let Some(at) = (0..id.len()).find(|at| is_hex(*at)) {
@@ -73,7 +73,7 @@ struct Belongings {
 }
 
 /// A request about one of them, with this id in its place.
-type Question = Box<dyn Fn(&str) -> Ask>;
+pub(super) type Question = Box<dyn Fn(&str) -> Ask>;
 
 /// Params of a client that can show forms and knows tasks, with more in `_meta`.
 pub(super) fn knowing(params: &Value, more: &Value) -> Value {
@@ -273,7 +273,7 @@ impl Belongings {
 }
 
 /// An answer without the id that it repeats, the time to wait that is spread by that id, and the second in which it was given.
-fn words(answer: &crate::support::client::Response, id: &str) -> String {
+pub(super) fn words(answer: &crate::support::client::Response, id: &str) -> String {
     let head = format!("{answer:?}");
     let head = head.split("body: [").next().unwrap_or_default();
     let head = match head.split_once("date: ") {

@@ -1,10 +1,12 @@
 //! The access log: one line for each request, when its answer has ended.
 
 use serde_json::{Value, json};
+use tokio::net::UnixStream;
 
 use super::process::Server;
+use crate::operator::place::Place;
 use crate::stdio::process::Process;
-use crate::support::client::Ask;
+use crate::support::client::{Ask, Connection};
 use crate::support::modern;
 use crate::support::session::{Session, request};
 
@@ -207,6 +209,31 @@ async fn lines_about_requests_are_left_out_where_they_are_not_wanted() {
         let log = log_of(server).await;
         assert_eq!(lines(&log, &["path"]), [""; 0], "{arguments:?}");
     }
+}
+
+#[tokio::test]
+async fn lines_about_requests_follow_the_level_that_an_operator_sets() {
+    let place = Place::new();
+    let server = place.serve_with(&["--log", "json"]).await;
+    let session = Session::start(server.address()).await;
+    let ping = async |id| session.request(id, "ping", &json!({})).send(server.address()).await;
+    let set = async |level: &str| {
+        let body = json!({ "level": level, "for_s": 600, "reason": "a test" }).to_string();
+        let ask = Ask::post(body).at("/api/v1/log").without("Accept");
+        let stream = UnixStream::connect(place.store().join("control.sock")).await.unwrap();
+        let mut connection = Connection::over(stream);
+        connection.write(&ask.bytes()).await;
+        assert_eq!(connection.response().await.status(), 200);
+    };
+    ping(1).await;
+    for level in ["warn", "info,access=off"] {
+        set(level).await;
+        ping(2).await;
+    }
+    set("debug").await;
+    ping(3).await;
+    let log = log_of(server).await;
+    assert_eq!(lines(&log, &["method"]).iter().filter(|method| *method == "ping").count(), 2, "{log}");
 }
 
 #[tokio::test]

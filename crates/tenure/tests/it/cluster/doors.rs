@@ -1,7 +1,7 @@
 //! Sessions of the doors `/sse` and `/ws`: messages reach the node that has the stream, and a client that comes back to another
 //! node takes its session along.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::world::Shared;
 use crate::doors::support::{OldClient, Socket};
@@ -50,6 +50,33 @@ async fn messages_for_a_stream_of_a_lost_node_are_refused() {
     shared.remove(name).await;
     let refused = client.ask(&request(1, "ping", &json!({})).to_string()).send(other.address).await;
     assert_eq!(refused.status(), 404, "{refused:?}");
+}
+
+// B11
+#[tokio::test]
+async fn a_stream_of_post_sse_whose_node_is_lost_still_says_when_it_is_done() {
+    let shared = Shared::new(&[("doors.post_sse", "true")]);
+    let (mut one, mut other) = shared.pair().await;
+    let session = one.session().await;
+    let read = request(1, "resources/read", &json!({ "uri": "a:b" })).to_string();
+    let read = Ask::post_to("/sse", &read).without("Accept").header("Mcp-Session-Id", &session.id);
+    let connection = read.begin(other.address).await;
+    let call = one.script.call().await;
+    say(&call, "hello").await;
+    let mut events = connection.events().await;
+    assert_eq!(events.heard().await, "hello");
+    let name = one.name();
+    one.lose().await;
+    drop(call);
+    shared.remove(name).await;
+    other.script.call().await.answer(&json!({ "contents": [] }));
+    let mut kinds = Vec::new();
+    while let Some(event) = events.event().await {
+        let data: Value = serde_json::from_str(&event.data.expect("data")).expect("a message");
+        kinds.push((event.event.unwrap_or_default(), data["result"].is_object()));
+    }
+    assert_eq!(kinds, [("message".to_owned(), true), ("done".to_owned(), false)]);
+    assert!(events.is_complete());
 }
 
 #[tokio::test]

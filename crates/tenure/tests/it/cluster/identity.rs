@@ -1,5 +1,7 @@
 //! Who asks goes along with a request to the node that has its session.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tenure_session::call::Granted;
 
@@ -59,6 +61,28 @@ async fn a_session_answers_to_its_owner_alone_at_every_node() {
         assert_eq!(with(session.get(), &keys[1]).send(node).await.status(), 404);
         assert_eq!(with(session.delete(), &keys[1]).send(node).await.status(), 404);
     }
+}
+
+#[tokio::test]
+async fn a_session_of_somebody_else_looks_unknown_also_while_its_node_is_not_reached() {
+    let (_folder, file, keys) = keys(&[("alice", &[]), ("bob", &[])]);
+    let (mut one, other) = Shared::new(&[("auth.keys_file", &file)]).pair().await;
+    let session = start(one.address, &keys[0]).await;
+    let at_other = with(session.request(1, "ping", &json!({})), &keys[0]).send(other.address).await;
+    assert_eq!(at_other.status(), 200, "now its place is remembered");
+    one.lose().await;
+    let unknown = Session { id: "f".repeat(32), ..session.clone() };
+    let lost = tokio::time::Instant::now();
+    let asks = |session: &Session| {
+        [session.request(2, "ping", &json!({})), session.get(), session.delete()]
+            .map(|ask| with(ask, &keys[1]))
+    };
+    for (hers, never) in asks(&session).into_iter().zip(asks(&unknown)) {
+        let (hers, never) = (hers.send(other.address).await, never.send(other.address).await);
+        assert_eq!((hers.status(), hers.text()), (404, never.text()));
+    }
+    // The others would wait at least that long for a node that is not reached.
+    assert!(lost.elapsed() < Duration::from_secs(3), "{:?}", lost.elapsed());
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use tenure_testkit::fake_backend::BackendEvent;
 
 use super::world::{Lone, Shared};
 use crate::support::node::{announce, say};
-use crate::support::session::Session;
+use crate::support::session::{Session, request};
 
 /// Loses the node that has a session; the others learn it as they would some seconds later.
 async fn lose(shared: &Shared, node: &mut Lone, session: &Session) {
@@ -177,4 +177,70 @@ async fn a_third_node_follows_a_session_from_owner_to_owner() {
     let link = two.script.opened().await;
     announce(&link, "two").await;
     while events.heard().await != "two" {}
+}
+
+// B7
+#[tokio::test]
+async fn every_request_of_a_batch_is_answered_although_no_node_can_take_it_over() {
+    let shared = Shared::new(&[]);
+    let (mut one, other) = (shared.node().await, shared.refusing().await);
+    let session = Session::of_revision(one.address, "2025-03-26").await;
+    one.script.opened().await;
+    let pay = |id| request(id, "tools/call", &json!({ "name": "pay" }));
+    let mut events = session.post(&json!([pay(1), pay(2)])).open(other.address).await;
+    let calls = (one.script.call().await, one.script.call().await);
+    lose(&shared, &mut one, &session).await;
+    drop(calls);
+    let mut answered = Vec::new();
+    while let Some((_, message)) = events.message().await {
+        // Answers of a batch may come as an array.
+        let answers = message.as_array().cloned().unwrap_or_else(|| vec![message]);
+        for answer in answers {
+            assert_eq!(answer["error"]["code"], -31010, "{answer}");
+            answered.push(answer["id"].clone());
+        }
+    }
+    assert_eq!(answered, [json!(1), json!(2)]);
+}
+
+// B7
+#[tokio::test]
+async fn a_call_that_may_have_run_is_not_said_to_be_refused_because_its_next_node_cannot_serve_it() {
+    let shared = Shared::new(&[]);
+    let (mut one, other) = (shared.node().await, shared.refusing().await);
+    let session = one.session().await;
+    let pay = || session.request(1, "tools/call", &json!({ "name": "pay" }));
+    let mut lost = pay().begin(other.address).await;
+    let call = one.script.call().await;
+    lose(&shared, &mut one, &session).await;
+    drop(call);
+    assert_eq!(lost.response().await.json()["error"]["code"], -31010);
+    // One that no node has begun can be sent again.
+    let refused = pay().send(other.address).await.json();
+    assert_eq!(refused["error"]["data"]["reason"], "backend_unavailable", "{refused}");
+}
+
+// B11
+#[tokio::test]
+async fn a_stream_whose_client_has_no_event_id_yet_goes_on_where_it_began() {
+    let shared = Shared::new(&[]);
+    let (mut one, mut other) = shared.pair().await;
+    // Streams of this revision begin without an id.
+    let session = Session::of_revision(one.address, "2025-06-18").await;
+    let link = one.script.opened().await;
+    let mut first = session.get().open(other.address).await;
+    announce(&link, "before").await;
+    assert_eq!(first.heard().await, "before");
+    let mut events = session.get().open(other.address).await;
+    assert_eq!(first.rest().await, Vec::<String>::new(), "it was replaced");
+    lose(&shared, &mut one, &session).await;
+    let link = other.script.opened().await;
+    announce(&link, "after").await;
+    loop {
+        let heard = events.heard().await;
+        if heard == "after" {
+            break;
+        }
+        assert_ne!(heard, "before", "what was delivered before the stream began came once more");
+    }
 }

@@ -9,6 +9,7 @@ mod doors;
 mod losing;
 mod modern;
 mod news;
+mod passed_on;
 mod observing;
 mod rolling;
 mod operators;

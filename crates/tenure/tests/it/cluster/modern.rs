@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use super::world::{Lone, Shared};
 use crate::modern::support::{call, message, post, say};
 use crate::support::client::Ask;
+use crate::support::events::Events;
 use crate::support::wait::within;
 
 async fn pair() -> (Shared, Lone<Exchanged>, Lone<Exchanged>) {
@@ -192,4 +193,29 @@ async fn a_task_of_a_lost_node_has_failed_within_five_seconds_of_being_asked_for
     assert_eq!(seen["result"]["error"]["data"]["reason"], "interrupted", "{seen}");
     // Its node is held gone four seconds after its last renewal. The rest is what a busy machine may take.
     assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+}
+
+// B33
+#[tokio::test]
+async fn a_listen_hears_of_the_end_of_a_task_of_another_node() {
+    let (_shared, mut one, mut other) = pair().await;
+    // A node lists the others once a second. From now on the first one knows the second one.
+    let (_asked, id) = begun(&mut other).await;
+    let seen = post(&task("tasks/get", json!({ "taskId": id }))).send(one.address).await.json();
+    assert_eq!(seen["result"]["status"], "working", "{seen}");
+    let (asked, id) = begun(&mut one).await;
+    let watch = task("subscriptions/listen", json!({ "notifications": { "taskIds": [id] } }));
+    let listening = post(&watch).begin(other.address).await;
+    let listen = other.script.expect("subscriptions/listen").await;
+    listen.acknowledge(&[]).await;
+    let mut listening = listening.events().await;
+    let status = async |listening: &mut Events| loop {
+        let (_, heard) = listening.message().await.expect("news");
+        if heard["method"] == "notifications/tasks" {
+            return heard["params"]["status"].clone();
+        }
+    };
+    assert_eq!(status(&mut listening).await, "working");
+    asked.answer(&json!({ "content": [] }));
+    assert_eq!(status(&mut listening).await, "completed");
 }

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::fleet::Fleet;
 use crate::operator::place::{label, long_call};
-use crate::support::client::Ask;
+use crate::support::client::{Ask, Connection};
 use crate::support::modern;
 use crate::support::session::{Session, initialize, notification};
-use crate::support::wait::within;
+use crate::support::wait::{DEADLINE, within};
 
 // B38
 #[tokio::test]
@@ -256,4 +256,38 @@ async fn a_command_that_names_no_store_finds_a_cluster_on_its_machine() {
     fleet.know_each_other().await;
     let said = fleet.run_without_store(0, &["nodes", "--json"]).await;
     assert_eq!((said.code, said.out.lines().count()), (Some(0), 3), "{}", said.err);
+}
+
+#[tokio::test]
+async fn the_api_says_of_nodes_that_it_asked_whether_they_answered() {
+    let mut fleet = Fleet::new();
+    let sockets = ["one.sock", "two.sock"].map(|name| fleet.beside(name));
+    for socket in &sockets {
+        fleet.add(&["--set", &format!("control.path={}", socket.display())]).await;
+    }
+    let api = async |path: &str| {
+        let stream = tokio::net::UnixStream::connect(&sockets[0]).await.unwrap();
+        let mut connection = Connection::over(stream);
+        connection.write(&Ask::new("GET", &format!("/api/v1/{path}")).bytes()).await;
+        serde_json::from_slice::<Value>(&connection.response().await.body).unwrap()
+    };
+    let asked = async |is_expected: &dyn Fn(&Value) -> bool| {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let rows = api("nodes").await["rows"].clone();
+            match rows.as_array() {
+                Some(rows) if rows.len() == 2 && is_expected(&rows[1]) => break,
+                _ => assert!(Instant::now() < until, "{rows}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    asked(&|other| other["answered"] == true && other["state"] == "serving").await;
+    let seen = api("overview").await["nodes"].clone();
+    assert_eq!(seen.as_array().map(Vec::len), Some(2), "{seen}");
+    assert!(seen.as_array().unwrap().iter().all(|row| row.get("answered").is_none()), "{seen}");
+    // Its process stands still; its lease goes on for a while.
+    fleet.nodes[1].signal("STOP").await;
+    asked(&|other| other["answered"] == false && other["state"] == "silent").await;
+    fleet.nodes[1].signal("CONT").await;
 }

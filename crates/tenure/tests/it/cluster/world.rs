@@ -10,7 +10,7 @@ use tenure_session::id::{NodeId, SessionId};
 use tenure_session::port::members::Members;
 use tenure_session::port::store::Store;
 use tenure_store::memory::Memory;
-use tenure_testkit::fake_backend::{FakeBackend, Script};
+use tenure_testkit::fake_backend::{FakeBackend, Opens, Script};
 use tenure_testkit::fake_responder::{Exchanged, FakeResponder};
 use tenure_testkit::memory_members::MemoryMembers;
 use tokio::runtime::Runtime;
@@ -56,6 +56,13 @@ impl Shared {
     /// A node in front of a server that the test plays.
     pub(crate) async fn node(&self) -> Lone {
         let (backend, script) = FakeBackend::new();
+        self.in_front_of(backend, script).await
+    }
+
+    /// A node in front of a server that opens no session.
+    pub(crate) async fn refusing(&self) -> Lone {
+        let (backend, script) = FakeBackend::new();
+        backend.set_opens(Opens::Refuses);
         self.in_front_of(backend, script).await
     }
 

@@ -14,7 +14,7 @@ mod away;
 mod bridging;
 mod bytes;
 mod coming_back;
-mod crashing;
+pub(crate) mod crashing;
 mod deploys;
 mod dying;
 mod family;

@@ -8,5 +8,6 @@ mod world;
 mod never;
 mod client_credentials;
 mod exchange;
+mod elsewhere;
 mod identity;
 mod restarts;
