@@ -195,7 +195,7 @@ pub struct NewerRecord {
 
 #[derive(Deserialize, Debug)]
 struct NewerOwner {
-    /// Has to be there: a record without it is not one of nobody.
+    /// Must be present: a record without it is not an anonymous one.
     #[serde(deserialize_with = "Option::deserialize")]
     owner: Option<String>,
     client: Option<String>,

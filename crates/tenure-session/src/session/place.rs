@@ -46,7 +46,7 @@ impl Sessions {
         self.0.place(key, Some((principal, &self.1))).await
     }
 
-    /// Where a session is served, whoever owns it, by its hashed id: for operators.
+    /// Where a session of any principal is served, by its hashed id: for operators.
     ///
     /// # Errors
     /// As for `place`.

@@ -177,7 +177,7 @@ impl Endpoint {
         sender: &Sender<'_>,
     ) -> bool {
         match (params::repeat(&request.method), &self.0.exchanges) {
-            // A second session that nobody knows expires.
+            // A second session, whose id no client has, expires.
             _ if request.method == Method::Initialize => true,
             (Repeat::Safe, _) => true,
             (Repeat::AskTool, Some(exchanges)) => {

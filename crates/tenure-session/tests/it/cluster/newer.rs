@@ -111,7 +111,7 @@ async fn a_node_with_a_record_in_a_newer_form_lives_while_it_renews_and_is_gone_
         sleep(SECOND).await;
         assert!(!nodes[0].roster.find_gone(other).await.unwrap());
         assert!(nodes[0].roster.takers().is_empty(), "nothing is sent to a node that cannot be read");
-        // Nobody else writes its record.
+        // No other node writes its record.
         renewal = members.renew(other, info.clone(), Some(renewal)).await.unwrap();
     }
     assert!(nodes[0].roster.is_confirmed());

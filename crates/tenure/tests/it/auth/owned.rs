@@ -120,11 +120,11 @@ async fn what_operators_ask_and_do_about_one_principal_is_about_no_other() {
             assert!(whose["iss"] == iss && whose["sub"] == sub, "{told}: {record}");
         }
     }
-    // Nobody has these.
-    for nobody in ["corp:", "corp", "alice", "anonymous", "corp:alice ", "*", ""] {
+    // No principal has these names.
+    for absent in ["corp:", "corp", "alice", "anonymous", "corp:alice ", "*", ""] {
         for command in [&["sessions", "list"][..], &["sessions", "data", "list"], &["calls"]] {
-            let rows = rows(&office, &[command, &["--owner", nobody]].concat()).await;
-            assert!(rows.is_empty(), "seed {seed}: {command:?} of {nobody:?}: {rows:?}");
+            let rows = rows(&office, &[command, &["--owner", absent]].concat()).await;
+            assert!(rows.is_empty(), "seed {seed}: {command:?} of {absent:?}: {rows:?}");
         }
     }
     // One after the other loses what it has, and the rest loses nothing.
