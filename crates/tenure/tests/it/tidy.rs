@@ -425,13 +425,13 @@ fn a7_12_the_docs_have_every_clause_of_the_port_with_its_test() {
 }
 
 #[test]
-fn every_check_of_identity_limits_and_records_has_a_row_that_names_its_test() {
-    let ids = [("AU", 12), ("UP", 3), ("RL", 7), ("AL", 5)];
+fn every_check_of_identity_limits_records_and_sight_has_a_row_that_names_its_test() {
+    let ids = [("AU", 12), ("UP", 3), ("RL", 7), ("AL", 5), ("OB", 8), ("AD", 9)];
     let ids =
         ids.into_iter().flat_map(|(kind, last)| (1..=last).map(move |number| format!("{kind}{number}")));
     let (legs, dev) = (read(&root().join("tests/legs/table.py")), read(&root().join("dev")));
     let text: String = sources("crates").into_iter().map(|(_, text)| text).collect();
-    let pages = ["auth.md", "audit.md", "security.md"].map(page).join("\n");
+    let pages = ["auth.md", "audit.md", "security.md", "metrics.md", "page.md"].map(page).join("\n");
     for id in ids {
         let rows: Vec<&str> = pages.lines().filter(|row| row.starts_with(&format!("| {id} |"))).collect();
         let [row] = rows[..] else { panic!("{id} has {} rows", rows.len()) };
@@ -446,7 +446,9 @@ fn every_check_of_identity_limits_and_records_has_a_row_that_names_its_test() {
                 assert!(legs.contains(&format!("\"{begin}")), "{id}: there is no leg `{name}`");
             } else if let Some(command) = name.strip_prefix("./dev ") {
                 let command = command.split(' ').next().unwrap_or_default();
-                assert!(dev.contains(&format!("\n    {command}) ")), "{id}: there is no `{name}`");
+                assert!(dev.contains(&format!("\n    {command})")), "{id}: there is no `{name}`");
+            } else if name.ends_with(".mjs") {
+                assert!(root().join("tests/page").join(name).is_file(), "{id}: there is no `{name}`");
             } else {
                 // The name of a crate.
                 continue;
