@@ -1,7 +1,7 @@
 //! Counters of the servers behind, by two layers.
 //!
-//! [`Behind`] stands right in front of one server: how many calls are in flight, how long it takes, whether it can be reached. [`Listed`]
-//! stands in front of all layers, and takes the names of tools out of the lists that clients get.
+//! [`Behind`] stands right in front of one server: how many calls are in flight, whether it can be reached, and, if it is
+//! another process, how long calls take. [`Listed`] stands in front of all layers, and takes the names of tools out of the lists that clients get.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::gauge::Gauge;
 use serde::Deserialize;
 use tenure_protocol::message::says_it_failed;
-use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, RpcError, params};
+use tenure_protocol::{Method, Notification, RawJson, Reason, Reply, Request, RpcError, params};
 use tenure_session::backend::{Backend, Call, Link, Open, Opened, Responder};
 use tenure_session::port::BoxFuture;
 use tenure_session::port::clock::{Clock, SystemClock};
@@ -47,6 +47,14 @@ impl ServerKind {
             Self::Url => "url",
             Self::Native => "native",
             Self::Demo => "demo",
+        }
+    }
+
+    /// Whether it runs in this process. Then no request goes anywhere, and how long one takes is known from that of the client.
+    fn is_in_process(self) -> bool {
+        match self {
+            Self::Child | Self::Url => false,
+            Self::Native | Self::Demo => true,
         }
     }
 }
@@ -285,38 +293,54 @@ fn counted(
     if call.request.method == Method::Listen {
         return pass(call);
     }
-    let tool = match call.request.method {
-        Method::ToolsCall => params::tool_name(call.request.params.as_ref()),
-        _ => None,
-    };
-    let (is_tool, is_list) =
-        (call.request.method == Method::ToolsCall, call.request.method == Method::ToolsList);
-    let method = method_label(&call.request.method);
-    let (began, in_flight, counted) = (Instant::now(), InFlight::new(server), Arc::clone(counted));
+    let is_list = call.request.method == Method::ToolsList;
+    let (in_flight, counted) = (InFlight::new(server), Arc::clone(counted));
+    let timed = (!server.kind.is_in_process()).then(|| TimedCall::begin(&call.request));
     // Called here, so that calls go out in the order in which they came.
     let reply = pass(call);
     Box::pin(async move {
         let reply = reply.await;
         let server = &in_flight.0;
-        let error_type = match &reply {
+        match &reply {
             Ok(result) => {
                 server.is(true);
                 if is_list {
                     counted.tools.learn(Some(&server.own_tools), result);
                 }
-                (is_tool && says_it_failed(result.bytes())).then_some("tool_error")
             }
-            Err(error) => {
-                if error.is(Reason::BackendUnavailable) {
-                    server.failed(error);
-                }
-                Some(error.reason().map_or_else(|| code_label(error.code()), Reason::as_str))
-            }
-        };
-        let (took, server) = (began.elapsed(), Arc::clone(server));
-        counted.add_behind(EndedBehind { server, method, tool, error_type, took });
+            Err(error) if error.is(Reason::BackendUnavailable) => server.failed(error),
+            Err(_) => {}
+        }
+        if let Some(timed) = timed {
+            counted.add_behind(timed.end(server, &reply));
+        }
         reply
     })
+}
+
+/// A request to another process that is under way.
+struct TimedCall {
+    began: Instant,
+    method: &'static str,
+    tool: Option<String>,
+    is_tool: bool,
+}
+
+impl TimedCall {
+    fn begin(request: &Request) -> Self {
+        let is_tool = request.method == Method::ToolsCall;
+        let tool = if is_tool { params::tool_name(request.params.as_ref()) } else { None };
+        Self { began: Instant::now(), method: method_label(&request.method), tool, is_tool }
+    }
+
+    fn end(self, server: &Arc<Server>, reply: &Reply) -> EndedBehind {
+        let error_type = match reply {
+            Ok(result) => (self.is_tool && says_it_failed(result.bytes())).then_some("tool_error"),
+            Err(error) => Some(error.reason().map_or_else(|| code_label(error.code()), Reason::as_str)),
+        };
+        let (method, tool, took) = (self.method, self.tool, self.began.elapsed());
+        EndedBehind { server: Arc::clone(server), method, tool, error_type, took }
+    }
 }
 
 /// Sees the lists of tools that clients get.

@@ -107,14 +107,14 @@ impl EndedCall {
 impl RecentCalls {
     /// Adds calls in the order in which they ended.
     pub(super) fn extend(&self, ended: Vec<EndedCall>) {
-        let gone: Vec<_> = {
-            let mut calls = self.0.lock();
-            calls.extend(ended);
-            let more = calls.len().saturating_sub(MOST);
-            calls.drain(..more).collect()
-        };
-        // Freed without the lock.
-        drop(gone);
+        let skipped = ended.len().saturating_sub(MOST);
+        let mut calls = self.0.lock();
+        for call in ended.into_iter().skip(skipped) {
+            if calls.len() == MOST {
+                calls.pop_front();
+            }
+            calls.push_back(call);
+        }
     }
 
     /// The newest first.

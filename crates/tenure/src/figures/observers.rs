@@ -110,7 +110,7 @@ impl Counted {
         if calls.is_empty() {
             return;
         }
-        let is_followed = self.live.receiver_count() > 0;
+        let (is_followed, part) = (self.live.receiver_count() > 0, self.tools.part_now());
         let (mut failed, mut tools, mut reads, mut answered, mut took) = (0, 0, 0, 0, Duration::ZERO);
         for call in &calls {
             failed += u64::from(call.has_failed);
@@ -121,7 +121,7 @@ impl Counted {
                 self.latency.add(call.took);
                 answered += 1;
                 took += call.took;
-                self.count_operation(call);
+                self.count_operation(call, part);
             }
             if is_followed {
                 // Fails only if the last subscriber has just left.
@@ -142,13 +142,13 @@ impl Counted {
         self.recent.extend(calls);
     }
 
-    fn count_operation(&self, call: &EndedCall) {
+    fn count_operation(&self, call: &EndedCall, part: u64) {
         let tool = match (&call.method, &call.name) {
             (Method::ToolsCall, Some(name)) => Some(self.tools.find(call.backend.as_deref(), name)),
             _ => None,
         };
         if let Some(tool) = &tool {
-            self.tools.count_call(tool, call.took, call.has_failed);
+            tool.count(part, call.took, call.has_failed);
         }
         let error_type = error_type(call.outcome);
         let kind = (call.protocol, network(call.transport));
@@ -275,6 +275,12 @@ impl Counted {
     /// Keeps the end of a session, and tells subscribers what happened.
     fn show_event(&self, event: &SessionEvent<'_>) {
         let Some(key) = event.session else { return };
+        let is_followed = || self.live.receiver_count() > 0;
+        // Most events are calls that begin or end, which are shown when they are counted.
+        let row = words(&event.what).filter(|_| is_followed());
+        if row.is_none() && !matches!(event.what, Happened::Ended { .. }) {
+            return;
+        }
         let at = SystemClock.now();
         if let Happened::Ended { how, lived, client, requests, errors } = event.what {
             self.ended.push(EndedRow {
@@ -290,11 +296,8 @@ impl Counted {
                 errors: lived.map(|_| errors),
             });
         }
-        if self.live.receiver_count() == 0 {
-            return;
-        }
-        if let Some((what, text)) = words(&event.what) {
-            drop(self.live.send(Live::Session(live_row(event, key.hex(), at, (what, text)))));
+        if let Some(row) = row {
+            drop(self.live.send(Live::Session(live_row(event, key.hex(), at, row))));
         }
     }
 }

@@ -84,6 +84,15 @@ impl Tool {
         Arc::new(Self { name: name.into(), endpoint, hour: Mutex::default(), well: RwLock::default() })
     }
 
+    /// Counts a call that ended in this part of an hour.
+    pub(super) fn count(&self, part: u64, took: Duration, has_failed: bool) {
+        let mut hour = self.hour.lock();
+        let part = hour.part(part);
+        part.calls += 1;
+        part.errors += u64::from(has_failed);
+        part.latency.add(took);
+    }
+
     /// Adds a call that went well to its histogram, which is made or looked up only the first time.
     pub(super) fn observe_well(&self, kind: CallKind, took: Duration, histogram: impl FnOnce() -> Histogram) {
         let seconds = took.as_secs_f64();
@@ -177,17 +186,9 @@ impl Tools {
         self.endpoints.read().get(endpoint.unwrap_or_default()).map_or(0, |known| known.tools.len())
     }
 
-    fn part_now(&self) -> u64 {
+    /// The number of the part of an hour that is now.
+    pub(super) fn part_now(&self) -> u64 {
         self.began.elapsed().as_secs() / PART.as_secs()
-    }
-
-    /// Counts a call that has ended.
-    pub(super) fn count_call(&self, tool: &Tool, took: Duration, has_failed: bool) {
-        let mut hour = tool.hour.lock();
-        let part = hour.part(self.part_now());
-        part.calls += 1;
-        part.errors += u64::from(has_failed);
-        part.latency.add(took);
     }
 
     /// The tools that were called in the last hour, the slowest first.
@@ -263,13 +264,13 @@ mod tests {
     async fn the_slowest_tools_are_those_of_the_last_hour() {
         let tools = Tools::new();
         tools.learn(None, &RawJson::of(&json!({ "tools": [{ "name": "fast" }, { "name": "slow" }] })));
-        tools.count_call(&tools.find(None, "fast"), Duration::from_millis(2), false);
-        tools.count_call(&tools.find(None, "slow"), Duration::from_secs(4), true);
+        tools.find(None, "fast").count(tools.part_now(), Duration::from_millis(2), false);
+        tools.find(None, "slow").count(tools.part_now(), Duration::from_secs(4), true);
         let rows = tools.slowest();
         let short: Vec<_> = rows.iter().map(|row| (&*row.tool, row.calls, row.errors)).collect();
         assert_eq!(short, [("slow", 1, 1), ("fast", 1, 0)]);
         tokio::time::advance(Duration::from_secs(1_800)).await;
-        tools.count_call(&tools.find(None, "fast"), Duration::from_millis(2), false);
+        tools.find(None, "fast").count(tools.part_now(), Duration::from_millis(2), false);
         tokio::time::advance(Duration::from_secs(2_000)).await;
         let rows = tools.slowest();
         assert_eq!(rows.iter().map(|row| (&*row.tool, row.calls)).collect::<Vec<_>>(), [("fast", 1)]);

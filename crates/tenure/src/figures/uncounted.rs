@@ -50,6 +50,12 @@ pub(super) struct EndedBehind {
 }
 
 impl EndedRequests {
+    /// A list that hardly has to grow before it is full: each call of a client is mostly one at a server behind.
+    fn with_room() -> Self {
+        let half = FULL.div_ceil(2);
+        Self { calls: Vec::with_capacity(half), behind: Vec::with_capacity(half), accepted: 0 }
+    }
+
     fn len(&self) -> usize {
         self.calls.len() + self.behind.len()
     }
@@ -69,7 +75,7 @@ impl Uncounted {
         }
         let mut list = PLACE.with(|place| self.0[*place].0.lock());
         add(&mut list);
-        (list.len() >= FULL).then(|| std::mem::take(&mut *list))
+        (list.len() >= FULL).then(|| std::mem::replace(&mut *list, EndedRequests::with_room()))
     }
 
     /// Empties all lists. Calls are in the order in which they ended.

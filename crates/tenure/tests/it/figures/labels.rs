@@ -15,20 +15,28 @@ const AT_SERVER: &str = "mcp_client_operation_duration_seconds_count";
 #[tokio::test]
 async fn ob8_a_result_that_says_that_the_tool_failed_is_a_tool_error() {
     let mut steered = Steered::start().await;
-    let (session, _link) = steered.session().await;
+    let upstream = format!("http://{}/mcp", steered.address());
+    let gateway = tenure::Node::start(&config(&[("upstream.url", &upstream)])).await.unwrap();
+    let (session, _link) = tokio::join!(Session::start(gateway.address()), steered.script.opened());
     let answers = [json!({ "content": [], "isError": true }), json!({ "content": [] })];
     for (id, answer) in (1..).zip(&answers) {
         let ask = session.request(id, "tools/call", &json!({ "name": "any" }));
         let (_, ()) =
-            tokio::join!(ask.send(steered.address()), async { steered.script.call().await.answer(answer) });
+            tokio::join!(ask.send(gateway.address()), async { steered.script.call().await.answer(answer) });
     }
-    let node = &steered.node;
-    until("both were counted", || sum(&node.metrics_text(), OPERATIONS, &["tools/call"]) == 2.0).await;
-    let text = steered.node.metrics_text();
+    until("both were counted", || sum(&gateway.metrics_text(), OPERATIONS, &["tools/call"]) == 2.0).await;
+    let text = gateway.metrics_text();
     for name in [OPERATIONS, AT_SERVER] {
         assert_eq!(sum(&text, name, &["tools/call", "error_type=\"tool_error\""]), 1.0, "{text}");
         assert_eq!(sum(&text, name, &["tools/call", "error_type=\"\""]), 1.0, "{text}");
     }
+    let text = steered.node.metrics_text();
+    assert_eq!(
+        sum(&text, AT_SERVER, &["tools/call"]),
+        0.0,
+        "no request goes to a server in this process: {text}"
+    );
+    gateway.stop().await;
     steered.node.stop().await;
 }
 
@@ -50,17 +58,13 @@ async fn ob5_names_that_clients_make_up_are_one_series() {
     session.tool(2, &known, &json!({})).await;
     until("all were counted", || sum(&node.metrics_text(), OPERATIONS, &["tools/call"]) == 601.0).await;
     let text = node.metrics_text();
-    for name in [OPERATIONS, AT_SERVER] {
-        let labels: std::collections::BTreeSet<_> = samples(&text, name)
-            .into_keys()
-            .filter_map(|labels| {
-                Some(labels.split("gen_ai_tool_name=\"").nth(1)?.split('"').next()?.to_owned())
-            })
-            .filter(|tool| !tool.is_empty())
-            .collect();
-        assert_eq!(labels, ["_other".to_owned(), known.clone()].into(), "of {tools} tools two were called");
-        assert_eq!(sum(&text, name, &["gen_ai_tool_name=\"_other\""]), 600.0);
-    }
+    let labels: std::collections::BTreeSet<_> = samples(&text, OPERATIONS)
+        .into_keys()
+        .filter_map(|labels| Some(labels.split("gen_ai_tool_name=\"").nth(1)?.split('"').next()?.to_owned()))
+        .filter(|tool| !tool.is_empty())
+        .collect();
+    assert_eq!(labels, ["_other".to_owned(), known.clone()].into(), "of {tools} tools two were called");
+    assert_eq!(sum(&text, OPERATIONS, &["gen_ai_tool_name=\"_other\""]), 600.0);
     assert!(!text.contains("made-up"), "{text}");
     node.stop().await;
 }
