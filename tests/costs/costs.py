@@ -160,7 +160,11 @@ def instructions(tenure, server, row, calls):
 
 def main():
     tenure, server, *chosen = sys.argv[1:]
-    rows = [row for row in BOUNDS if not chosen or row in chosen or any((BOUNDS[name] or [""])[-1] == row for name in chosen)]
+    # With the rows that the chosen ones are held against.
+    wanted = list(chosen or BOUNDS)
+    for row in wanted:
+        wanted += [row_of[1] for row_of in [BOUNDS[row]] if row_of and row_of[1] not in wanted]
+    rows = [row for row in BOUNDS if row in wanted]
     for needed in ("valgrind", "openssl"):
         if not shutil.which(needed):
             sys.exit(f"error: `{needed}` is not installed\n\nhint: install the package `{needed}`")

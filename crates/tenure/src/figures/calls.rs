@@ -9,6 +9,7 @@ use tenure_session::port::clock::Time;
 use tenure_session::{Principal, SessionKey};
 use tenure_transport::observe::{Outcome, RequestEnd};
 
+use super::short_text::ShortText;
 use super::view::{CallOutcome, RecentCall};
 use crate::url_text::public_name;
 
@@ -29,9 +30,9 @@ pub(super) struct EndedCall {
     session: Option<SessionKey>,
     label: Option<Box<str>>,
     owner: Principal,
-    pub(super) backend: Option<Box<str>>,
+    pub(super) backend: Option<ShortText>,
     pub(super) method: Method,
-    pub(super) name: Option<Box<str>>,
+    pub(super) name: Option<ShortText>,
     pub(super) took: Duration,
     pub(super) outcome: Outcome,
     pub(super) has_failed: bool,
@@ -44,18 +45,20 @@ pub(super) struct EndedCall {
 
 impl EndedCall {
     pub(super) fn of(request: &RequestEnd<'_>, method: &Method, at: Time) -> Self {
-        let cut = |text: &str| -> Box<str> { text[..text.floor_char_boundary(LONGEST)].into() };
+        fn cut(text: &str) -> &str {
+            &text[..text.floor_char_boundary(LONGEST)]
+        }
         Self {
             at,
             session: request.session_key.copied(),
-            label: request.session.filter(|_| request.session_key.is_none()).map(cut),
+            label: request.session.filter(|_| request.session_key.is_none()).map(|label| cut(label).into()),
             owner: request.principal.clone(),
-            backend: request.endpoint.map(cut),
+            backend: request.endpoint.map(|name| ShortText::new(cut(name))),
             method: match method {
-                Method::Other(name) => Method::Other(cut(name)),
+                Method::Other(name) => Method::Other(cut(name).into()),
                 known => known.clone(),
             },
-            name: request.name.map(|name| cut(&public_name(Some(method), name))),
+            name: request.name.map(|name| ShortText::new(cut(&public_name(Some(method), name)))),
             took: request.duration,
             outcome: request.outcome,
             has_failed: request.has_failed(),
@@ -82,6 +85,7 @@ impl EndedCall {
             Outcome::Error { code, reason } => (CallOutcome::Error, Some(code), reason),
         };
         let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned);
+        let short = |text: &Option<ShortText>| text.as_ref().map(|text| text.as_str().to_owned());
         RecentCall {
             at: self.at.0,
             label: match &self.session {
@@ -90,9 +94,9 @@ impl EndedCall {
             },
             session: self.session.map(|key| key.hex()),
             owner: self.owner.name().map(str::to_owned),
-            backend: text(&self.backend),
+            backend: short(&self.backend),
             method: self.method.as_str().to_owned(),
-            tool: text(&self.name),
+            tool: short(&self.name),
             ms: (self.took.as_secs_f64() * 1_000_000.0).round() / 1000.0,
             outcome,
             code,
@@ -106,10 +110,10 @@ impl EndedCall {
 
 impl RecentCalls {
     /// Adds calls in the order in which they ended.
-    pub(super) fn extend(&self, ended: Vec<EndedCall>) {
+    pub(super) fn extend(&self, ended: impl ExactSizeIterator<Item = EndedCall>) {
         let skipped = ended.len().saturating_sub(MOST);
         let mut calls = self.0.lock();
-        for call in ended.into_iter().skip(skipped) {
+        for call in ended.skip(skipped) {
             if calls.len() == MOST {
                 calls.pop_front();
             }

@@ -5,7 +5,7 @@
 //! bounded. What is counted of a single session is kept with the session (`tenure_session::figures`).
 //!
 //! Read in this order: `view` (the types of the answers), `counted` (the whole), `observers` (what is heard), `uncounted` (lists of each thread), `behind` (servers),
-//! `tools` (which names become labels), `latency`, `history`, `calls`, `ended`, `metrics` (names of Prometheus), `process` (the operating
+//! `tools` (which names become labels), `latency`, `history`, `calls` over `short_text`, `ended`, `metrics` (names of Prometheus), `process` (the operating
 //! system), `watched` (values that are read on demand), `page` (the listener of `/metrics`), `report` (lines in the log).
 
 mod view;
@@ -17,6 +17,7 @@ mod tools;
 mod latency;
 mod history;
 mod calls;
+mod short_text;
 mod ended;
 mod metrics;
 mod process;

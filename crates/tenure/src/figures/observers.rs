@@ -13,6 +13,7 @@ use tenure_transport::observe::{Outcome, RequestEnd, RequestObserver};
 use super::calls::EndedCall;
 use super::counted::{Counted, Figures};
 use super::metrics::{AuthLabels, ByCause, ByKind, ByOutcome, ByReason, ClientLabels, OperationLabels};
+use super::short_text::ShortText;
 use super::tools::{CallKind, OTHER, Tool};
 use super::uncounted::{EndedBehind, EndedRequests};
 use super::view::{EndedRow, Live, LiveSession};
@@ -55,9 +56,7 @@ impl RequestObserver for Figures {
             ended.accepted += u64::from(is_accepted);
             ended.calls.extend(call);
         });
-        if let Some(full) = full {
-            self.0.count(full);
-        }
+        self.0.count_full(full);
     }
 }
 
@@ -88,31 +87,39 @@ impl Counted {
 
     /// A server behind has answered a request.
     pub(super) fn add_behind(&self, ended: EndedBehind) {
-        if let Some(full) = self.uncounted.add(|list| list.behind.push(ended)) {
-            self.count(full);
+        let full = self.uncounted.add(|list| list.behind.push(ended));
+        self.count_full(full);
+    }
+
+    fn count_full(&self, full: Option<EndedRequests>) {
+        if let Some(mut full) = full {
+            self.count(&mut full);
+            self.uncounted.give_back(full);
         }
     }
 
     /// Counts all that has ended so far.
     pub(super) fn count_all(&self) {
-        self.count(self.uncounted.take());
+        self.count(&mut self.uncounted.take());
     }
 
-    fn count(&self, ended: EndedRequests) {
+    /// Counts and empties a list.
+    fn count(&self, ended: &mut EndedRequests) {
         let EndedRequests { calls, behind, accepted } = ended;
+        let accepted = std::mem::take(accepted);
         if accepted > 0 {
             let labels = AuthLabels { result: "accepted", reason: "" };
             self.metrics.auth.get_or_create(&labels).inc_by(accepted);
         }
-        for request in &behind {
-            self.count_behind(request);
+        for request in behind.drain(..) {
+            self.count_behind(&request);
         }
         if calls.is_empty() {
             return;
         }
         let (is_followed, part) = (self.live.receiver_count() > 0, self.tools.part_now());
         let (mut failed, mut tools, mut reads, mut answered, mut took) = (0, 0, 0, 0, Duration::ZERO);
-        for call in &calls {
+        for call in calls.iter() {
             failed += u64::from(call.has_failed);
             tools += u64::from(call.method == Method::ToolsCall);
             reads += u64::from(call.method == Method::ResourcesRead);
@@ -139,12 +146,13 @@ impl Counted {
         ] {
             total.fetch_add(more, Ordering::Relaxed);
         }
-        self.recent.extend(calls);
+        self.recent.extend(calls.drain(..));
     }
 
     fn count_operation(&self, call: &EndedCall, part: u64) {
+        let endpoint = call.backend.as_ref().map(ShortText::as_str);
         let tool = match (&call.method, &call.name) {
-            (Method::ToolsCall, Some(name)) => Some(self.tools.find(call.backend.as_deref(), name)),
+            (Method::ToolsCall, Some(name)) => Some(self.tools.find(endpoint, name.as_str())),
             _ => None,
         };
         if let Some(tool) = &tool {
@@ -159,7 +167,7 @@ impl Counted {
                 error_type,
                 mcp_protocol_version: kind.0,
                 network_transport: kind.1,
-                tenure_backend: self.servers.label(call.backend.as_deref()),
+                tenure_backend: self.servers.label(endpoint),
             })
         };
         match (&tool, error_type) {

@@ -26,7 +26,14 @@ pub(super) struct Uncounted([List; LISTS]);
 /// Aligned, so that no two lists have a cache line in common.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct List(Mutex<EndedRequests>);
+struct List(Mutex<Lists>);
+
+#[derive(Debug, Default)]
+struct Lists {
+    current: EndedRequests,
+    /// An empty one, to be filled next.
+    spare: EndedRequests,
+}
 
 /// Requests that have ended, in their order.
 #[derive(Debug, Default)]
@@ -50,12 +57,6 @@ pub(super) struct EndedBehind {
 }
 
 impl EndedRequests {
-    /// A list that hardly has to grow before it is full: each call of a client is mostly one at a server behind.
-    fn with_room() -> Self {
-        let half = FULL.div_ceil(2);
-        Self { calls: Vec::with_capacity(half), behind: Vec::with_capacity(half), accepted: 0 }
-    }
-
     fn len(&self) -> usize {
         self.calls.len() + self.behind.len()
     }
@@ -69,23 +70,34 @@ impl Uncounted {
     /// Adds to the list of this thread. Returns the list if it is full: then the caller counts it.
     #[must_use]
     pub(super) fn add(&self, add: impl FnOnce(&mut EndedRequests)) -> Option<EndedRequests> {
+        let mut lists = self.of_this_thread().lock();
+        let Lists { current, spare } = &mut *lists;
+        add(current);
+        (current.len() >= FULL).then(|| std::mem::replace(current, std::mem::take(spare)))
+    }
+
+    /// Takes back a list that was counted, so that its room is used again.
+    pub(super) fn give_back(&self, counted: EndedRequests) {
+        self.of_this_thread().lock().spare = counted;
+    }
+
+    fn of_this_thread(&self) -> &Mutex<Lists> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static PLACE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LISTS;
         }
-        let mut list = PLACE.with(|place| self.0[*place].0.lock());
-        add(&mut list);
-        (list.len() >= FULL).then(|| std::mem::replace(&mut *list, EndedRequests::with_room()))
+        PLACE.with(|place| &self.0[*place].0)
     }
 
     /// Empties all lists. Calls are in the order in which they ended.
     pub(super) fn take(&self) -> EndedRequests {
         let mut all = EndedRequests::default();
         for list in &self.0 {
-            let EndedRequests { calls, behind, accepted } = std::mem::take(&mut *list.0.lock());
-            all.calls.extend(calls);
-            all.behind.extend(behind);
-            all.accepted += accepted;
+            let mut lists = list.0.lock();
+            let EndedRequests { calls, behind, accepted } = &mut lists.current;
+            all.calls.append(calls);
+            all.behind.append(behind);
+            all.accepted += std::mem::take(accepted);
         }
         all.calls.sort_by_key(EndedCall::at);
         all
