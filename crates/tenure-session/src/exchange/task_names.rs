@@ -1,7 +1,7 @@
 //! The ids of tasks that a server behind keeps, as callers get them.
 //!
 //! Such a server mostly takes all callers for one, so every caller that knew an id could use the task. Callers with a name get ids that are
-//! sealed for them: what belongs to another caller, or to another endpoint, does not open, and is answered as an id that never was.
+//! sealed for them: an id of another caller, or of another endpoint, does not open, and is answered like an unknown one.
 //! Callers without a name cannot be told apart, and get the ids as the server wrote them.
 
 use std::sync::Arc;

@@ -31,7 +31,7 @@ impl EventCutter {
     /// Takes the next piece.
     pub(crate) fn feed(&mut self, piece: Bytes) -> Result<(), TooLong> {
         if self.pieces.is_empty() {
-            // Mostly a piece has whole events, and is taken over uncopied if nobody else holds it.
+            // Most pieces hold whole events; such a piece is used without a copy if no other part holds it.
             self.pieces = BytesMut::from(piece);
             self.searched = 0;
         } else {

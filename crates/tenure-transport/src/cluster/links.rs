@@ -188,7 +188,7 @@ impl Links {
             let stream = TcpStream::connect(&link.address).await.map_err(|_| "it refuses connections")?;
             drop(stream.set_nodelay(true));
             let config = pins::connects(&self.key, link.pin.clone()).map_err(|_| "TLS cannot be set up")?;
-            // Nobody looks at the name: the key is checked.
+            // The name is not checked: the key is.
             let name = ServerName::try_from("peer.invalid").map_err(|_| "TLS cannot be set up")?;
             let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
             let stream = stream.map_err(|_| "it does not prove its key, or does not know ours yet")?;
@@ -337,7 +337,7 @@ impl Drop for StreamCount {
     }
 }
 
-/// The body of a peer's answer. Dropping it tells the peer that nobody reads it any more.
+/// The body of a peer's answer. Dropping it tells the peer that its reader is gone.
 pub(crate) struct PeerBody {
     body: Incoming,
     _stream: StreamCount,

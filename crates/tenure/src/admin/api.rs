@@ -253,7 +253,7 @@ impl AdminApi {
     }
 }
 
-/// The route for a request, or the answer that there is none.
+/// The route for a request, or an answer that says that the path is unknown.
 fn find(path: &str, method: &Method) -> Result<&'static AdminRoute, Box<AdminAnswer>> {
     let fitting: Vec<_> = ROUTES.iter().filter(|route| route.matched(path).is_some()).collect();
     if fitting.is_empty() {

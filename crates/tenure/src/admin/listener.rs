@@ -80,7 +80,7 @@ pub(crate) enum AddressBefore {
 }
 
 impl AdminListener {
-    /// Binds the address of the configuration; `None` if there is none.
+    /// Binds the address of the configuration; `None` without one.
     ///
     /// # Errors
     /// When it cannot be bound, or would let in other machines without TLS or credentials.

@@ -1,4 +1,4 @@
-//! What those see who watch a server and are none of its callers: the one who scrapes metrics, a collector of traces, and a viewer
+//! The answers for those who watch a server without calling it: the one who scrapes metrics, a collector of traces, and a viewer
 //! of the operator API. All bytes are kept as they arrive.
 
 use std::net::SocketAddr;
