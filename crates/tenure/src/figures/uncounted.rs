@@ -1,8 +1,8 @@
 //! Requests that have ended and are not counted yet: a list for each thread.
 //!
-//! All threads count into the same figures. If each request were counted as it ends, the threads would wait for each other's cache
-//! lines, which takes longer than the counting. So a request goes into the list of its thread. The lists are counted together ten times a
-//! second, in front of each look at the figures, and when one is full.
+//! All threads count into the same figures. A request goes into the list of its thread, so that the threads do not write to the same
+//! memory with each request. The lists are counted together ten times a second, in front of each look at the figures, and when one is
+//! full. By itself this made no call measurably cheaper; notes without an allocation (`short_text`) did.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
